@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Who holds a lock, as the kernel shows it: `lock:` lines of /proc/PID/fdinfo/N
+ * (exact for flock, heirs of the description included), then, if the name is
+ * still locked and nobody was found, mappings of the inode. Somebody who merely
+ * has the file open is not a holder. Used by status, by the agent's ladder and by
+ * the guard's; no malloc per holder beyond the callback's own.
+ */
+#ifndef DLOCK_HOLDERS_H
+#define DLOCK_HOLDERS_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "../shim/mode.h"
+#include "identify.h"
+
+struct holder {
+	pid_t pid;
+	size_t inode;		/* index into the ids given */
+	enum lock_mode mode;
+	char command[64];	/* /proc/PID/comm */
+	bool mapping;		/* found by its mapping only; mode is unknown (EX) */
+};
+
+/* Calls fn for each holder of a flock on one of the inodes; one pass over /proc. The caller itself (getpid()) and `skip_pid` are left out. Returns how many, or -errno. Does not touch the filesystems. */
+int holders_find(const struct inode_id *ids, size_t count, pid_t skip_pid, void (*fn)(void *arg, const struct holder *holder), void *arg);
+
+/* The same for processes with a mapping of the inode. */
+int holders_find_mappings(const struct inode_id *ids, size_t count, pid_t skip_pid, void (*fn)(void *arg, const struct holder *holder), void *arg);
+
+/* Every flock in this pid namespace with the descriptor it is held by: fn gets the path of /proc/PID/fd/N. For an agent that starts without a predecessor's descriptors. */
+int holders_scan_all(void (*fn)(void *arg, pid_t pid, const char *fd_path, enum lock_mode mode), void *arg);
+
+/* Sends a signal to a process by pidfd after checking once more that it still holds (SIGKILL reaches stopped ones too). 0 or -errno (-ESRCH gone). */
+int holder_signal(const struct holder *holder, const struct inode_id *id, int sig);
+
+#endif

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The door to a store: what the agent asks of it and what it hears from it.
+ * Asynchronous: no call waits for the network, except where it says so; every
+ * event is delivered on the loop's thread, never from inside a call.
+ *
+ * The store keeps the session (token, connection generations), the incarnation
+ * and the lease (the renewal thread with a connection of its own, which also
+ * observes other hosts' counters, expires silent ones and ends the grace).
+ * The agent keeps covers and requests; it never hears of connections.
+ */
+#ifndef DLOCK_STORE_H
+#define DLOCK_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../../shim/mode.h"
+
+struct config;
+struct loop;
+struct store;
+
+enum store_state {
+	STORE_CONNECTING,	/* no connection yet, or lost; what was asked is kept and sent again later. text says why */
+	STORE_REFUSED,		/* connected, but the store cannot be used (T differs, eviction policy, password, version…); text says why; tried again */
+	STORE_UP,		/* the session stands, grants happen */
+	STORE_GRACE,		/* the session stands, nothing new is granted; text says why and how long */
+};
+
+struct store_cover {		/* one entry of a complete state */
+	const char *key;
+	enum lock_mode mode;
+	uint64_t fence;
+	const char *info;
+};
+
+struct store_request {
+	const char *key;
+	uint64_t req;
+	enum lock_mode mode;
+	bool try;
+	const char *info;
+};
+
+/* Events. `arg` is what was given to store_new. Strings live only for the call. */
+struct store_events {
+	void (*state)(void *arg, enum store_state state, const char *text);
+	/* Answers to acquire, also by push or from a renewal; may come twice, late, out of order. key as asked. req 0: the cover changed without a request. */
+	void (*granted)(void *arg, const char *key, uint64_t req, enum lock_mode mode, uint64_t fence, enum lock_mode waiting);
+	void (*queued)(void *arg, const char *key, uint64_t req);
+	void (*busy)(void *arg, const char *key, uint64_t req);
+	/* The store could not do it (wrong type of key, out of memory…): the request failed. req 0: it was a giveback. */
+	void (*failed)(void *arg, const char *key, uint64_t req, const char *text);
+	/* Another host wants mode; fence is that of the cover meant. */
+	void (*recall)(void *arg, const char *key, uint64_t fence, enum lock_mode mode);
+	void (*try)(void *arg, const char *key, uint64_t fence, enum lock_mode mode, const char *host, uint64_t req);
+	/* The reply of a giveback: the cover the store has for this host now (mode, fence 0 0 when none). */
+	void (*cover)(void *arg, const char *key, enum lock_mode mode, uint64_t fence, enum lock_mode waiting);
+	/* The session was resumed after a restart of the agent: a cover the store has for this host. Before the state event. */
+	void (*resumed)(void *arg, const char *key, enum lock_mode mode, uint64_t fence);
+	/* A new incarnation, grace is on: the agent must call store_reassert with its complete state, from inside this event. */
+	void (*reassert)(void *arg);
+	/* The re-assertion was taken: the new fence of each cover, in the order given. */
+	void (*reasserted)(void *arg, const char *key, enum lock_mode mode, uint64_t fence);
+	/* The session is gone (expired, or its deadline passed): every cover is lost. The store waits with a new
+	 * session until the agent calls store_rejoin (holders are ended). */
+	void (*lost)(void *arg, const char *why);
+	/* A text answer to store_status; text NULL at the end, err 0 or -errno. */
+	void (*status)(void *arg, void *call, const char *record, size_t len, int err);
+};
+
+/* The lease as the renewal thread keeps it; read from any thread. All times CLOCK_BOOTTIME in ns. */
+struct store_lease {
+	uint64_t last_good_ns;	/* send time of the last good renewal or attach of this incarnation; 0 = no session */
+	uint64_t failing_ns;	/* last_good + 2T/3: no GO from here on */
+	uint64_t kill_ns;	/* last_good + 5T/6 */
+	uint32_t ttl_ms;
+};
+
+/*
+ * Makes the Redis store. state_dir holds `session` (host id and token, written
+ * before the token is used, mode 0600). Connecting starts with store_start.
+ * Returns 0 or -errno; *ret_text says what is wrong with the configuration.
+ */
+int store_redis_new(struct loop *loop, const struct config *config, const char *state_dir,
+		    const struct store_events *events, void *arg, struct store **ret_store, char *ret_text, size_t text_size);
+void store_start(struct store *store);
+/* Ends threads and connections; with leave=true removes the session first (bounded by 1 s; may block): only without covers. */
+void store_free(struct store *store, bool leave);
+
+const char *store_host_id(const struct store *store);
+void store_lease(const struct store *store, struct store_lease *ret_lease);
+/* Called on the renewal thread right after each good renewal (for the guard's shared page); set before start. */
+void store_on_renewed(struct store *store, void (*fn)(void *arg, const struct store_lease *lease), void *arg);
+
+void store_acquire(struct store *store, const char *key, uint64_t req, enum lock_mode mode, bool try, const char *info);
+void store_withdraw(struct store *store, const char *key, uint64_t req);
+void store_give_back(struct store *store, const char *key, enum lock_mode keep, uint64_t fence);
+void store_busy(struct store *store, const char *key, const char *host, uint64_t req);
+void store_reassert(struct store *store, const struct store_cover *covers, size_t cover_count,
+		    const struct store_request *requests, size_t request_count, uint64_t max_fence);
+void store_rejoin(struct store *store);
+/* Everything the store has, as records (one event each), see status.lua. `call` comes back in the event. */
+void store_status(struct store *store, void *call);
+
+/* One-shot for `dlock init`, blocking: declares the store new. 0, -EEXIST, or -errno with text. */
+int store_redis_init(const struct config *config, char *ret_text, size_t text_size);
+
+#endif
