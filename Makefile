@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: MIT
+#
+# dlockshim. The targets are listed by `make help`; every variable set with ?= is yours.
+# Flags of a library go only to the files that include it: hiredis' carry
+# -D_FILE_OFFSET_BITS=64, which would rename a function called fcntl to fcntl64.
+# pkg-config is asked inside the recipes, so that this file can be read before
+# the packages are there.
+
+BUILD ?= build
+CFLAGS ?= -O2 -g
+SAN ?=
+WERROR ?=
+DEPS ?= yes
+T ?=
+
+comma := ,
+ifneq ($(SAN),)
+override BUILD := $(BUILD)-$(subst $(comma),-,$(SAN))
+san_flags := -fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer
+endif
+
+warnings := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla $(if $(WERROR),-Werror)
+base_flags := -std=gnu11 -D_GNU_SOURCE -I. -MMD -MP $(warnings) -fstack-protector-strong
+# The packages whose headers a file includes, as pkg-config knows them.
+pkgs_of = $$(sed -n 's/^\#include <\(hiredis\|libconfig\|uuid\)[./].*/\1/p' $< | sort -u) $(pkgs)
+cflags_of = $$(p="$(strip $(pkgs_of))"; [ -z "$${p%% }" ] || pkg-config --cflags $$p)
+
+# ---- what each program is made of ----
+
+shim_src := $(wildcard shim/*.c) $(wildcard config/rules.c config/pattern.c config/runtime_dir.c)
+model_src := $(wildcard daemon-lite/store/*model*.c)
+store_src := $(filter-out $(model_src),$(wildcard daemon-lite/store/*.c))
+config_src := $(wildcard config/*.c)
+agent_src := $(wildcard daemon-lite/*.c)
+dlock_src := $(wildcard daemon-lite/dlock/*.c)
+unit_src := $(wildcard tests/unit/test_*.c tests/model/test_*.c)
+prog_src := $(wildcard tests/shell/progs/*.c)
+
+obj = $(patsubst build/%.c,$(BUILD)/obj/%.o,$(filter build/%,$(1))) $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out build/%,$(1)))
+pic = $(patsubst %.c,$(BUILD)/pic/%.o,$(1))
+
+shared_obj := $(call obj,$(store_src) $(config_src) shim/wire.c build/lua_scripts.c)
+unit_bin := $(patsubst tests/%.c,$(BUILD)/tests/%,$(unit_src))
+prog_bin := $(patsubst tests/shell/progs/%.c,$(BUILD)/progs/%,$(prog_src))
+map := $(wildcard shim/libdlockshim.map)
+
+.DELETE_ON_ERROR:
+.SUFFIXES:
+.PHONY: all demo test check bench lint clean help deps tests
+
+all: $(BUILD)/libdlockshim.so $(BUILD)/dlockd $(BUILD)/dlock ## the three programs, into BUILD (build)
+
+# ---- packages ----
+
+deps: $(BUILD)/.deps ## install the missing Debian packages (root), or print the command
+
+$(BUILD)/.deps: tests/deps.sh
+	@mkdir -p $(@D)
+	@$(if $(filter yes,$(DEPS)),tests/deps.sh,:)
+	@touch $@
+
+# ---- objects ----
+
+$(BUILD)/obj/%.o: %.c | $(BUILD)/.deps
+	@mkdir -p $(@D)
+	$(CC) $(base_flags) $(CPPFLAGS) $(CFLAGS) $(san_flags) -fPIE $(cflags_of) -c -o $@ $<
+
+# The library goes into foreign programs: never with a sanitizer, nothing but libc.
+$(BUILD)/pic/%.o: %.c | $(BUILD)/.deps
+	@mkdir -p $(@D)
+	$(CC) $(base_flags) $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden -c -o $@ $<
+
+$(BUILD)/obj/lua_scripts.o: $(BUILD)/lua_scripts.c
+	@mkdir -p $(@D)
+	$(CC) $(base_flags) $(CPPFLAGS) $(CFLAGS) $(san_flags) -fPIE -c -o $@ $<
+
+$(BUILD)/lua_scripts.c: daemon-lite/store/embed.sh $(wildcard daemon-lite/store/lua/*.lua) | $(BUILD)/.deps
+	sh daemon-lite/store/embed.sh daemon-lite/store/lua > $@
+
+$(BUILD)/obj/daemon-lite/store/redis%.o: pkgs = hiredis
+
+# ---- programs ----
+
+$(BUILD)/libdlockshim.so: $(call pic,$(shim_src)) $(map)
+	$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,-soname,libdlockshim.so $(map:%=-Wl,--version-script=%) \
+		-Wl,-z,relro,-z,now,--no-undefined -Wl,--as-needed -o $@ $(filter %.o,$^)
+
+$(BUILD)/dlockd: $(call obj,$(agent_src)) $(shared_obj)
+	$(CC) $(CFLAGS) $(san_flags) $(LDFLAGS) -pie -pthread -o $@ $^ $$(pkg-config --libs hiredis libconfig uuid)
+
+# dlock takes from the agent's objects only what it calls (its own main wins).
+$(BUILD)/agent.a: $(call obj,$(agent_src)) $(shared_obj)
+	@rm -f $@
+	$(AR) rcs $@ $^
+
+$(BUILD)/dlock: $(call obj,$(dlock_src)) $(BUILD)/agent.a
+	$(CC) $(CFLAGS) $(san_flags) $(LDFLAGS) -pie -pthread -o $@ $^ $$(pkg-config --libs hiredis libconfig uuid)
+
+# ---- tests ----
+
+# A unit test says in a comment what it is linked with: LINK: a.c b.c, LIBS: hiredis
+words_of = $(shell awk -v key=$(2): '{ for (i = 1; i <= NF; i++) { if ($$i == key) on = 1; else if ($$i ~ /\*\//) on = 0; else if (on && $$i != "*") print $$i } }' $(1))
+define unit_rule
+$(BUILD)/tests/$(1): pkgs := $(call words_of,tests/$(1).c,LIBS)
+$(BUILD)/tests/$(1): $(call obj,tests/$(1).c $(sort $(call words_of,tests/$(1).c,LINK)))
+endef
+$(foreach t,$(unit_src:tests/%.c=%),$(eval $(call unit_rule,$(t))))
+
+$(unit_bin):
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(san_flags) $(LDFLAGS) -pie -pthread -o $@ $^ -lcmocka $(if $(pkgs),$$(pkg-config --libs $(pkgs)))
+
+# Small programs that the shell tests run; never with a sanitizer (some close every descriptor, some are preloaded).
+$(BUILD)/progs/%: tests/shell/progs/%.c | $(BUILD)/.deps
+	@mkdir -p $(@D)
+	$(CC) $(base_flags) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -pthread $$(grep -q '/\* STATIC \*/' $< && echo -static) -o $@ $<
+
+tests: all $(unit_bin) $(prog_bin) ## build the tests, run none
+
+test: tests ## every test (T=name: only files whose name contains it); N passed, N failed
+	@BUILD=$(BUILD) tests/run.sh full $(T)
+
+check: tests ## the quick part of the tests, under two minutes
+	@BUILD=$(BUILD) tests/run.sh quick $(T)
+
+bench: tests ## lock prices and hand-over times next to floors measured in the same run
+	@BUILD=$(BUILD) tests/bench/run
+
+demo: all ## two hosts, two copies of one lock file, unmodified programs that exclude each other
+	@BUILD=$(BUILD) examples/demo.sh
+
+lint: $(BUILD)/.deps ## warnings as errors, shellcheck, layers, exported symbols, licence lines
+	@BUILD=$(BUILD) tests/lint/run.sh
+
+# ---- house ----
+
+clean: ## remove what was built
+	rm -rf $(BUILD)
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
+	@echo '  BUILD=dir, CFLAGS=…, SAN=address,undefined or SAN=thread, WERROR=1, DEPS=no (do not look for packages)'
+
+-include $(shell [ ! -d $(BUILD) ] || find $(BUILD) -name '*.d')

@@ -1,0 +1,40 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# Makes sure that the packages for building and testing are installed: as root
+# it installs what is missing, otherwise it prints the one command and fails.
+# Fast when nothing is missing (one dpkg-query); make calls it once per build directory.
+set -eu
+
+packages='build-essential pkg-config libhiredis-dev libconfig-dev uuid-dev
+	libcmocka-dev shunit2 redis-server redis-tools
+	util-linux iproute2 procps bindfs python3 perl shellcheck cppcheck'
+
+if ! command -v dpkg-query >/dev/null; then
+	echo 'deps: this is not Debian; make sure that you have the like of:' $packages >&2
+	exit 0
+fi
+
+missing=
+for package in $packages; do
+	case $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || :) in
+	installed) ;;
+	*) missing="$missing $package" ;;
+	esac
+done
+[ -n "$missing" ] || exit 0
+
+if [ "$(id -u)" != 0 ]; then
+	echo 'deps: some packages are missing. Install them by this command, then run make again:' >&2
+	echo "  sudo apt-get update && sudo apt-get install -y --no-install-recommends$missing" >&2
+	exit 1
+fi
+
+echo "deps: installing$missing" >&2
+had_redis=$(command -v redis-server || :)
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -q >&2
+# shellcheck disable=SC2086 # a list of words
+apt-get install -q -y --no-install-recommends $missing >&2
+if [ -z "$had_redis" ] && [ -d /run/systemd/system ]; then
+	echo 'deps: Debian has started the service redis-server; nothing here uses it (systemctl disable --now redis-server).' >&2
+fi
