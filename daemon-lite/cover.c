@@ -1,0 +1,587 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The cover of one name on one host. See cover.h for who calls what.
+ *
+ * Invariants:
+ *  - No GO without a cover that suffices at that moment.
+ *  - A cover is reduced only when no conflicting GO is outstanding and the
+ *    kernel has just said that nobody here holds a conflicting lock.
+ *  - While the agent itself may hold a lock in the kernel (probing, a helper
+ *    that may have won) no GO is given to a try: the agent's own lock would
+ *    refuse it. Such a GO is READY and counts as given.
+ *  - step() is the only place that starts probes and helpers; every event ends
+ *    in it.
+ */
+#include "cover.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef COVER_MUTABLE
+enum cover_rule cover_without;
+#define RULE(r) (cover_without != (r))
+#else
+#define RULE(r) true
+#endif
+
+static void step(struct cover *c);
+
+void cover_init(struct cover *c, const struct cover_ops *ops, void *owner, uint64_t void_floor)
+{
+	memset(c, 0, sizeof *c);
+	c->ops = ops;
+	c->owner = owner;
+	c->void_fence = void_floor;
+	c->fence = void_floor;
+	c->fence_known = true;
+}
+
+void cover_destroy(struct cover *c)
+{
+	free(c->requests);
+	free(c->tries);
+	memset(c, 0, sizeof *c);
+}
+
+int cover_copy(struct cover *dst, const struct cover *src)
+{
+	*dst = *src;
+	dst->requests = NULL;
+	dst->tries = NULL;
+	if (src->request_cap) {
+		dst->requests = malloc(src->request_cap * sizeof *dst->requests);
+		if (!dst->requests)
+			return -ENOMEM;
+		memcpy(dst->requests, src->requests, src->request_count * sizeof *dst->requests);
+	}
+	if (src->try_cap) {
+		dst->tries = malloc(src->try_cap * sizeof *dst->tries);
+		if (!dst->tries) {
+			free(dst->requests);
+			return -ENOMEM;
+		}
+		memcpy(dst->tries, src->tries, src->try_count * sizeof *dst->tries);
+	}
+	return 0;
+}
+
+static struct cover_request *find(struct cover *c, uint64_t id)
+{
+	for (size_t i = 0; id && i < c->request_count; i++)
+		if (c->requests[i].id == id)
+			return &c->requests[i];
+	return NULL;
+}
+
+static void request_remove(struct cover *c, struct cover_request *r)
+{
+	size_t i = (size_t)(r - c->requests);
+
+	memmove(r, r + 1, (c->request_count - i - 1) * sizeof *r);
+	c->request_count--;
+}
+
+static void try_remove(struct cover *c, size_t i)
+{
+	memmove(&c->tries[i], &c->tries[i + 1], (c->try_count - i - 1) * sizeof *c->tries);
+	c->try_count--;
+}
+
+/* Whether a program with a GO (given or about to be) would conflict with `mode`. */
+static bool go_conflicts(const struct cover *c, enum lock_mode mode)
+{
+	for (size_t i = 0; i < c->request_count; i++) {
+		const struct cover_request *r = &c->requests[i];
+
+		if ((r->state == REQUEST_GO || r->state == REQUEST_READY) && mode_conflicts(r->mode, mode))
+			return true;
+	}
+	return false;
+}
+
+static bool go_shared(const struct cover *c)
+{
+	for (size_t i = 0; i < c->request_count; i++)
+		if (c->requests[i].state == REQUEST_GO && c->requests[i].mode == MODE_SH)
+			return true;
+	return false;
+}
+
+static bool any_state(const struct cover *c, enum cover_request_state state)
+{
+	for (size_t i = 0; i < c->request_count; i++)
+		if (c->requests[i].state == state)
+			return true;
+	return false;
+}
+
+/* Whether the pending recall stands against this mode. */
+static bool recall_against(const struct cover *c, enum lock_mode mode)
+{
+	return RULE(RULE_RECALL_BLOCKS) && mode_conflicts(c->recall, mode);
+}
+
+static void go(struct cover *c, struct cover_request *r)
+{
+	if (r->try && (c->probing || c->wait != WAIT_NONE)) {
+		r->state = REQUEST_READY;
+		return;
+	}
+	r->state = REQUEST_GO;
+	c->ops->answer(c->owner, r->id, ANSWER_GO);
+}
+
+static void ask(struct cover *c, struct cover_request *r)
+{
+	r->state = REQUEST_ASKED;
+	c->ops->ask(c->owner, r->id, r->mode, r->try);
+}
+
+static void answer_busy(struct cover *c, struct cover_request *r)
+{
+	uint64_t id = r->id;
+
+	request_remove(c, r);
+	c->ops->answer(c->owner, id, ANSWER_BUSY);
+}
+
+/* Decides a request whose description's state is known or does not matter. Returns false if it was removed. */
+static bool settle(struct cover *c, struct cover_request *r)
+{
+	if (c->mode < r->mode) {
+		ask(c, r);
+		return true;
+	}
+	if (!recall_against(c, r->mode)) {
+		go(c, r);
+		return true;
+	}
+	if (r->mode == MODE_SH && RULE(RULE_NESTED_SH) && go_shared(c)) {
+		go(c, r);
+		return true;
+	}
+	if (r->mode == MODE_EX && !r->try) {
+		ask(c, r);
+		return true;
+	}
+	if (go_conflicts(c, r->mode)) {
+		if (r->try) {
+			answer_busy(c, r);
+			return false;
+		}
+		ask(c, r);
+		return true;
+	}
+	r->state = REQUEST_SETTLE;
+	return true;
+}
+
+/* Returns false if the request was removed. */
+static bool decide(struct cover *c, struct cover_request *r)
+{
+	if (c->probing || c->wait == WAIT_ENDING) {
+		r->state = REQUEST_NEW;
+		return true;
+	}
+	if (c->mode >= r->mode && !recall_against(c, r->mode)) {
+		go(c, r);
+		return true;
+	}
+	/* Without a cover the description cannot hold anything that counts. */
+	if (!r->checked && c->mode != MODE_NONE) {
+		r->state = REQUEST_CHECK;
+		c->ops->answer(c->owner, r->id, ANSWER_CHECK);
+		return true;
+	}
+	return settle(c, r);
+}
+
+/* Reduces the cover to `keep` and tells the store. The caller has made sure that nobody here holds more. */
+static void give_back(struct cover *c, enum lock_mode keep, bool helper_holds)
+{
+	uint64_t fence = c->fence;
+
+	if (!RULE(RULE_MARK_FIRST)) {
+		c->ops->give_back(c->owner, keep, fence);
+		c->mode = keep;
+		c->recall = MODE_NONE;
+		return;
+	}
+	c->void_fence = fence;
+	c->mode = keep;
+	c->fence_known = keep == MODE_NONE;
+	c->recall = MODE_NONE;
+	if (helper_holds)
+		c->ops->wait_unlock(c->owner);
+	c->ops->give_back(c->owner, keep, fence);
+}
+
+static bool may_give_back(const struct cover *c)
+{
+	return c->mode != MODE_NONE && (c->fence_known || !RULE(RULE_KNOWN_FENCE));
+}
+
+/* A recall or a try of `mode` leaves this to a cover that nobody here needs more of. */
+static enum lock_mode kept_for(const struct cover *c, enum lock_mode mode)
+{
+	return mode == MODE_SH && c->mode >= MODE_SH ? MODE_SH : MODE_NONE;
+}
+
+static bool recall_due(const struct cover *c)
+{
+	return mode_conflicts(c->recall, c->mode) && may_give_back(c) && !go_conflicts(c, c->recall);
+}
+
+/* Answers the tries that need no probe. Returns whether one is left that needs it. */
+static bool tries_due(struct cover *c)
+{
+	bool left = false;
+
+	for (size_t i = 0; i < c->try_count;) {
+		struct cover_try t = c->tries[i];
+
+		if (t.fence > c->fence || !c->fence_known) {	/* its grant, or the downgrade's reply, is on its way */
+			i++;
+		} else if (!mode_conflicts(t.mode, c->mode)) {	/* given back meanwhile: the store grants it */
+			try_remove(c, i);
+		} else if (go_conflicts(c, RULE(RULE_TRY_BY_MODE) ? t.mode : MODE_EX) && RULE(RULE_TRY_BUSY_GO)) {
+			try_remove(c, i);
+			c->ops->busy(c->owner, t.host, t.req);
+		} else if (go_conflicts(c, t.mode)) {
+			i++;
+		} else {
+			left = true;
+			i++;
+		}
+	}
+	return left;
+}
+
+static void step(struct cover *c)
+{
+	bool tries, settles, idle;
+
+	if (c->probing || c->wait == WAIT_ENDING)
+		return;
+	for (size_t i = 0; i < c->request_count;) {
+		struct cover_request *r = &c->requests[i];
+
+		if (r->state == REQUEST_NEW && !decide(c, r))
+			continue;
+		i++;
+	}
+	tries = tries_due(c);
+	settles = any_state(c, REQUEST_SETTLE);
+	idle = c->idle_check && !c->request_count && may_give_back(c) && c->recall == MODE_NONE;
+	if (c->wait == WAIT_RUNNING) {
+		if (tries || settles || any_state(c, REQUEST_READY) || !mode_conflicts(c->recall, c->mode) ||
+		    (c->recall > c->wait_mode)) {
+			c->wait = WAIT_ENDING;
+			c->ops->wait_cancel(c->owner);
+		}
+		return;
+	}
+	for (size_t i = 0; i < c->request_count; i++)
+		if (c->requests[i].state == REQUEST_READY)
+			go(c, &c->requests[i]);
+	if (!tries && !settles && !idle && !recall_due(c))
+		return;
+	/*
+	 * Ask for no more than is needed: probing with EX would refuse another program's try for SH.
+	 * With a settling request or an EX try nobody has a GO, so nobody is disturbed.
+	 */
+	c->probe_want = settles || idle ? MODE_EX : MODE_NONE;
+	if (recall_due(c))
+		c->probe_want = mode_max(c->probe_want, c->recall);
+	for (size_t i = 0; tries && i < c->try_count; i++)
+		if (!go_conflicts(c, c->tries[i].mode))
+			c->probe_want = mode_max(c->probe_want, c->tries[i].mode);
+	c->probing = true;
+	c->ops->probe(c->owner, c->probe_want);
+}
+
+int cover_request(struct cover *c, uint64_t id, enum lock_mode mode, bool try)
+{
+	struct cover_request *r;
+
+	if (c->request_count == c->request_cap) {
+		size_t cap = c->request_cap ? 2 * c->request_cap : 4;
+
+		r = realloc(c->requests, cap * sizeof *r);
+		if (!r)
+			return -ENOMEM;
+		c->requests = r;
+		c->request_cap = cap;
+	}
+	r = &c->requests[c->request_count++];
+	memset(r, 0, sizeof *r);
+	r->id = id;
+	r->mode = mode;
+	r->try = try;
+	r->state = REQUEST_NEW;
+	c->idle_check = false;
+	if (!decide(c, r))
+		return 0;
+	step(c);
+	return 0;
+}
+
+void cover_held(struct cover *c, uint64_t id, enum lock_mode held)
+{
+	struct cover_request *r = find(c, id);
+
+	if (!r || r->state != REQUEST_CHECK)
+		return;
+	r->checked = true;
+	if (held == MODE_EX && r->mode == MODE_SH && c->mode == MODE_EX)
+		go(c, r);
+	else if (c->probing || c->wait == WAIT_ENDING)
+		r->state = REQUEST_NEW;
+	else
+		settle(c, r);
+	step(c);
+}
+
+void cover_done(struct cover *c, uint64_t id)
+{
+	struct cover_request *r = find(c, id);
+
+	if (!r || r->state != REQUEST_GO)
+		return;
+	request_remove(c, r);
+	step(c);
+}
+
+void cover_gone(struct cover *c, uint64_t id)
+{
+	struct cover_request *r = find(c, id);
+	bool asked;
+
+	if (!r)
+		return;
+	asked = r->state == REQUEST_ASKED;
+	request_remove(c, r);
+	if (asked)
+		c->ops->withdraw(c->owner, id);
+	step(c);
+}
+
+void cover_granted(struct cover *c, uint64_t id, enum lock_mode mode, uint64_t fence, enum lock_mode waiting)
+{
+	struct cover_request *r;
+	bool is_void = RULE(RULE_VOID_FENCE) && fence <= c->void_fence;
+
+	if (!is_void && (fence > c->fence || !RULE(RULE_FENCE_RISES))) {
+		c->mode = mode;
+		c->fence = fence;
+		c->fence_known = true;
+		c->recall = RULE(RULE_WAITING_MODE) && mode_conflicts(waiting, mode) ? waiting : MODE_NONE;
+		if (c->early_fence == fence && mode_conflicts(c->early_recall, mode))
+			c->recall = mode_max(c->recall, c->early_recall);
+		if (c->early_fence <= fence)
+			c->early_recall = MODE_NONE;
+	}
+	r = find(c, id);
+	if (r && r->state == REQUEST_ASKED && (RULE(RULE_LATE_GRANT) || !is_void)) {
+		if (c->mode < r->mode)
+			ask(c, r);
+		else if (RULE(RULE_GRANT_GOES) || !recall_against(c, r->mode))
+			go(c, r);
+		else
+			ask(c, r);
+	}
+	step(c);
+}
+
+void cover_refused(struct cover *c, uint64_t id)
+{
+	struct cover_request *r = find(c, id);
+
+	if (r && r->try && r->state == REQUEST_ASKED)
+		answer_busy(c, r);
+	step(c);
+}
+
+/*
+ * A recall or try that names a fence from the past while nothing is held: the
+ * give-back was lost, or the grant reached nobody. Saying it again frees nothing newer.
+ */
+static bool void_again(struct cover *c, uint64_t fence)
+{
+	if (fence > c->void_fence || c->mode != MODE_NONE)
+		return false;
+	c->ops->give_back(c->owner, MODE_NONE, fence);
+	return true;
+}
+
+void cover_recalled(struct cover *c, uint64_t fence, enum lock_mode mode)
+{
+	if (void_again(c, fence))
+		return;
+	if (fence > c->fence) {
+		if (!RULE(RULE_EARLY_RECALL))
+			return;
+		if (fence > c->early_fence) {
+			c->early_fence = fence;
+			c->early_recall = MODE_NONE;
+		}
+		if (fence == c->early_fence)
+			c->early_recall = mode_max(c->early_recall, mode);
+	} else if (fence == c->fence && c->fence_known && mode_conflicts(mode, c->mode)) {
+		c->recall = mode_max(c->recall, mode);
+	}
+	step(c);
+}
+
+int cover_tried(struct cover *c, uint64_t fence, enum lock_mode mode, const char *host, uint64_t req)
+{
+	struct cover_try *t;
+
+	if (void_again(c, fence))
+		return 0;
+	for (size_t i = 0; i < c->try_count; i++)
+		if (c->tries[i].req == req && !strcmp(c->tries[i].host, host))
+			return 0;
+	if (c->try_count == c->try_cap) {
+		size_t cap = c->try_cap ? 2 * c->try_cap : 2;
+
+		t = realloc(c->tries, cap * sizeof *t);
+		if (!t)
+			return -ENOMEM;
+		c->tries = t;
+		c->try_cap = cap;
+	}
+	t = &c->tries[c->try_count++];
+	memset(t, 0, sizeof *t);
+	strncpy(t->host, host, sizeof t->host - 1);
+	t->req = req;
+	t->fence = fence;
+	t->mode = mode;
+	step(c);
+	return 0;
+}
+
+/* What the probe says of the requests that waited for it. */
+static void settle_probed(struct cover *c, enum lock_mode held)
+{
+	for (size_t i = 0; i < c->request_count;) {
+		struct cover_request *r = &c->requests[i];
+
+		i++;
+		if (r->state != REQUEST_SETTLE)
+			continue;
+		if (c->mode >= r->mode && !recall_against(c, r->mode))
+			go(c, r);
+		else if (r->mode == MODE_SH && held == MODE_SH && c->mode >= MODE_SH && RULE(RULE_NESTED_SH))
+			go(c, r);
+		else if (r->try && mode_conflicts(held, r->mode)) {
+			answer_busy(c, r);
+			i--;
+		} else
+			ask(c, r);
+	}
+}
+
+void cover_probed(struct cover *c, enum lock_mode held)
+{
+	enum lock_mode want = c->probe_want;
+	bool idle = c->idle_check;
+
+	if (!c->probing)
+		return;
+	c->probing = false;
+	c->idle_check = false;
+	/* Tries first: each by its own mode. GOs may have been given while an asynchronous probe was under way. */
+	for (size_t i = 0; i < c->try_count;) {
+		struct cover_try t = c->tries[i];
+
+		if (t.fence > c->fence || !c->fence_known || t.mode > want || go_conflicts(c, t.mode) ||
+		    !mode_conflicts(t.mode, c->mode)) {
+			i++;	/* tries_due() decides */
+			continue;
+		}
+		if (mode_conflicts(held, RULE(RULE_TRY_BY_MODE) ? t.mode : mode_max(t.mode, c->recall))) {
+			try_remove(c, i);
+			c->ops->busy(c->owner, t.host, t.req);
+			continue;
+		}
+		try_remove(c, i);
+		/* A waiting request of another host wants at least as much: one give-back serves both. */
+		give_back(c, kept_for(c, mode_max(t.mode, mode_conflicts(held, c->recall) ? MODE_NONE : c->recall)), false);
+	}
+	if (recall_due(c) && c->recall <= want) {
+		if (!mode_conflicts(held, c->recall)) {
+			give_back(c, kept_for(c, c->recall), false);
+		} else {
+			c->wait = WAIT_RUNNING;
+			c->wait_mode = c->recall;
+			c->ops->wait(c->owner, c->recall);
+		}
+	} else if (idle && held == MODE_NONE && want == MODE_EX && !c->request_count && may_give_back(c) &&
+		   c->recall == MODE_NONE) {
+		give_back(c, MODE_NONE, false);
+	}
+	settle_probed(c, held);
+	step(c);
+}
+
+void cover_won(struct cover *c)
+{
+	bool counts = c->wait == WAIT_RUNNING && mode_conflicts(c->recall, c->mode) && may_give_back(c) &&
+		      (!go_conflicts(c, c->recall) || !RULE(RULE_WIN_WITHOUT_GO)) &&
+		      (c->wait_mode >= c->recall || !RULE(RULE_WIN_RISEN_MODE));
+
+	c->wait = WAIT_NONE;
+	if (counts)
+		give_back(c, kept_for(c, c->recall), true);
+	else
+		c->ops->wait_unlock(c->owner);
+	step(c);
+	if (counts && !RULE(RULE_MARK_FIRST))
+		c->ops->wait_unlock(c->owner);
+}
+
+void cover_wait_ended(struct cover *c)
+{
+	if (c->wait == WAIT_NONE)
+		return;
+	c->wait = WAIT_NONE;
+	step(c);
+}
+
+void cover_idle(struct cover *c)
+{
+	if (c->request_count || c->mode == MODE_NONE || c->recall != MODE_NONE)
+		return;
+	c->idle_check = true;
+	step(c);
+}
+
+void cover_lost(struct cover *c)
+{
+	if (c->fence > c->void_fence)
+		c->void_fence = c->fence;
+	c->mode = MODE_NONE;
+	c->fence_known = true;
+	c->recall = c->early_recall = MODE_NONE;
+	c->try_count = 0;
+	step(c);
+}
+
+void cover_ask_again(struct cover *c)
+{
+	for (size_t i = 0; i < c->request_count; i++)
+		if (c->requests[i].state == REQUEST_ASKED)
+			ask(c, &c->requests[i]);
+}
+
+bool cover_unused(const struct cover *c)
+{
+	return c->mode == MODE_NONE && !c->request_count && !c->try_count && !c->probing && c->wait == WAIT_NONE;
+}
+
+bool cover_has_requests(const struct cover *c)
+{
+	return c->request_count != 0;
+}
