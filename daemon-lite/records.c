@@ -118,6 +118,16 @@ void records_end(struct record_buf *buf)
 	buf->len++;
 }
 
+void records_append(struct record_buf *buf, const char *text, size_t len)
+{
+	char *out = buf_room(buf, len);
+
+	if (!out)
+		return;
+	memcpy(out, text, len);
+	buf->len += len;
+}
+
 size_t records_fit(const char *text, size_t len, size_t max)
 {
 	size_t n = len < max ? len : max;

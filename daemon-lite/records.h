@@ -32,6 +32,7 @@ void records_put(struct record_buf *buf, const char *name, const char *value);	/
 void records_put_bytes(struct record_buf *buf, const char *name, const void *value, size_t len); /* a NUL is written as '?' */
 void records_put_u64(struct record_buf *buf, const char *name, uint64_t value);
 void records_end(struct record_buf *buf);
+void records_append(struct record_buf *buf, const char *text, size_t len);	/* text that is records already */
 
 /* Bytes of the whole records at the start of text that fit into max (for packets of WIRE_TEXT_MAX);
  * 0 if not even the first does, or none is complete. */
