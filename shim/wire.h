@@ -99,7 +99,7 @@ struct wire_msg {
 	uint32_t text_len;	/* bytes of text behind this header */
 };
 
-_Static_assert(sizeof(struct wire_msg) == 80, "the wire format has no padding");
+_Static_assert(sizeof(struct wire_msg) == 72, "the wire format has no padding");
 
 /*
  * Whether the n bytes at buf are one well-formed message: size, magic, version
