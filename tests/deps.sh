@@ -10,7 +10,7 @@ packages='build-essential pkg-config libhiredis-dev libconfig-dev uuid-dev
 	util-linux iproute2 procps bindfs python3 perl shellcheck cppcheck'
 
 if ! command -v dpkg-query >/dev/null; then
-	echo 'deps: this is not Debian; make sure that you have the like of:' $packages >&2
+	echo 'deps: this is not Debian; make sure that you have the like of:' "$packages" >&2
 	exit 0
 fi
 
