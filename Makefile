@@ -27,7 +27,7 @@ cflags_of = $$(p="$(strip $(pkgs_of))"; [ -z "$${p%% }" ] || pkg-config --cflags
 
 # ---- what each program is made of ----
 
-shim_src := $(wildcard shim/*.c) $(wildcard config/rules.c config/pattern.c config/runtime_dir.c)
+shim_src := $(wildcard shim/*.c) $(wildcard config/rules.c config/pattern.c config/runtime_dir.c config/lex.c)
 model_src := $(wildcard daemon-lite/store/*model*.c)
 store_src := $(filter-out $(model_src),$(wildcard daemon-lite/store/*.c))
 config_src := $(wildcard config/*.c)

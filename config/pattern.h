@@ -2,14 +2,18 @@
 /*
  * Path patterns: `*` any bytes but '/', `?` one byte (one UTF-8 character) but
  * '/', `**` any bytes, '/' too, `[abc]` `[a-z]` `[!a]` one byte but '/', `\c`
- * the character c. A pattern is matched against the whole absolute path. Pure,
- * no malloc, bounded: at most O(pattern × path) steps whatever the pattern.
+ * the character c, also within brackets. Each of the first four is a wildcard.
+ * A pattern is matched against the whole absolute path. Pure, no malloc,
+ * bounded: at most O(pattern × path) steps whatever the pattern.
  */
 #ifndef DLOCK_PATTERN_H
 #define DLOCK_PATTERN_H
 
 #include <stdbool.h>
 #include <stddef.h>
+
+#define PATTERN_LEN_MAX 4095
+#define PATTERN_WILDCARDS_MAX 128	/* more are refused by pattern_check */
 
 struct pattern_span { size_t off, len; };	/* of the path */
 
@@ -18,7 +22,7 @@ struct pattern_span { size_t off, len; };	/* of the path */
 bool pattern_match(const char *pattern, const char *path, size_t len,
 		   struct pattern_span *captures, size_t max, size_t *ret_count);
 
-/* NULL if the pattern is well-formed, else a sentence that says what is wrong (absolute path, brackets, trailing backslash…). */
+/* NULL if the pattern is well-formed, else what is wrong, to follow "the pattern `…` " (absolute path, brackets, trailing backslash…). */
 const char *pattern_check(const char *pattern);
 
 /* Bytes of the pattern before the first special character. */
@@ -26,5 +30,8 @@ size_t pattern_literal_len(const char *pattern);
 
 /* How many wildcards (captures) it has. */
 size_t pattern_wildcards(const char *pattern);
+
+/* Which of its wildcards, from 0, is the first `**`; SIZE_MAX if there is none. */
+size_t pattern_first_deep(const char *pattern);
 
 #endif
