@@ -1,0 +1,36 @@
+#!lua flags=allow-oom
+-- SPDX-License-Identifier: MIT
+-- giveback key keep fence: gives the cover with exactly this fence back (keep 0)
+-- or lowers it from 2 to 1 (keep 1), then grants to others. With another fence
+-- nothing happens: a late or repeated packet frees nothing newer.
+-- Reply: ok inc grace cover mode fence waiting: what the host has now.
+
+local refused = enter()
+if refused then
+	return refused
+end
+local lock = read_lock(ARGV[8])
+local keep = ARGV[9]
+local cover = lock.covers[HOST]
+local lowered = false
+
+if cover and cover.fence == ARGV[10] and (keep == '0' or (keep == '1' and cover.mode == 2)) then
+	if keep == '0' then
+		drop_cover(lock, HOST)
+	else
+		lowered = true
+		cover.mode = 1
+		lock.is_fresh[HOST] = true
+		lock.fresh[1] = HOST
+	end
+	pump(lock)
+	write_lock(lock)
+	if lowered and grace == '0' then	-- a try told under the old fence would go unanswered
+		tell(lock, HOST, false)
+	end
+	cover = lock.covers[HOST]
+end
+if not cover then
+	return { 'ok', inc, grace, 'cover', '0', '0', '0' }
+end
+return { 'ok', inc, grace, 'cover', num(cover.mode), cover.fence, num(waiting_for(lock, HOST)) }

@@ -1,0 +1,23 @@
+#!lua flags=allow-oom
+-- SPDX-License-Identifier: MIT
+-- withdraw key req: the request is given up. Reply: ok inc grace withdrawn 0|1
+-- (0: it was not waiting; perhaps a grant is on its way, an idle cover then).
+
+local refused = enter()
+if refused then
+	return refused
+end
+local lock = read_lock(ARGV[8])
+local found = '0'
+for _, r in ipairs(lock.queue) do
+	if r.host == HOST and r.req == ARGV[9] then
+		drop_request(lock, r)
+		found = '1'
+	end
+end
+if found == '1' then
+	sweep(lock)
+	pump(lock)
+	write_lock(lock)
+end
+return { 'ok', inc, grace, 'withdrawn', found }
