@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * From the agent's records to rows and objects, shared by status and check. A
+ * cover names the process that took it; who holds now is known from the
+ * `holder` records where that host answered. An idle cover has no holder, and
+ * none is shown for it.
+ */
+#include "answer.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent_client.h"
+#include "dlock.h"
+#include "text.h"
+
+const char *const answer_headings[ANSWER_COLUMNS] = { "NAME", "MODE", "HOST", "PID", "COMMAND", "AGE", "FENCE", "STATE", "LEASE" };
+
+/* Fields that are numbers and truth values in JSON; all others are strings. */
+static const char *const numbers[] = { "pid", "fence", "age_ms", "lease_ms", "ttl_ms", "order", "line" };
+static const char *const truths[] = { "grace", "self", "confirmed", "try", "on_demand" };
+
+static bool listed(const char *name, const char *const *list, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (strcmp(list[i], name) == 0)
+			return true;
+	return false;
+}
+
+int answer_ask(const char *runtime_dir, const char *verb, struct answer *ret_answer, struct refusal *refusal)
+{
+	struct record_buf buf = { 0 };
+	struct answer answer = { NULL, 0 };
+	size_t pos = 0, size = 0;
+	int n = agent_query(runtime_dir, verb, &buf, refusal);
+
+	if (n < 0)
+		return n;
+	for (;;) {
+		struct record *record;
+
+		n = records_next(buf.data, buf.len, &pos, &record);
+		if (n == 0)
+			break;
+		if (n > 0 && answer.count == size) {
+			void *records = reallocarray(answer.records, size = size ? 2 * size : 64, sizeof *answer.records);
+
+			if (records) {
+				answer.records = records;
+			} else {
+				record_free(record);
+				n = -ENOMEM;
+			}
+		}
+		if (n < 0) {
+			refuse(refusal, EXIT_TROUBLE, n == -ENOMEM ? "there is not enough memory for the agent's answer" :
+			       "the agent's answer cannot be read; install dlock and dlockd of one version and restart the agent");
+			answer_free(&answer);
+			record_buf_free(&buf);
+			return n;
+		}
+		answer.records[answer.count++] = record;
+	}
+	record_buf_free(&buf);
+	*ret_answer = answer;
+	return 0;
+}
+
+void answer_free(struct answer *answer)
+{
+	for (size_t i = 0; i < answer->count; i++)
+		record_free(answer->records[i]);
+	free(answer->records);
+	memset(answer, 0, sizeof *answer);
+}
+
+const struct record *answer_find(const struct answer *answer, const char *kind)
+{
+	for (size_t i = 0; i < answer->count; i++)
+		if (strcmp(answer->records[i]->kind, kind) == 0)
+			return answer->records[i];
+	return NULL;
+}
+
+static bool about_lock(const struct record *record)
+{
+	return strcmp(record->kind, "cover") == 0 || strcmp(record->kind, "holder") == 0 || strcmp(record->kind, "waiter") == 0;
+}
+
+static int compare_keys(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+int answer_each_key(const struct answer *answer, void (*fn)(void *arg, const struct answer *answer, const char *key), void *arg)
+{
+	const char **keys = reallocarray(NULL, answer->count + 1, sizeof *keys);
+	size_t count = 0;
+
+	if (!keys)
+		return -ENOMEM;
+	for (size_t i = 0; i < answer->count; i++)
+		if (about_lock(answer->records[i]))
+			keys[count++] = record_get(answer->records[i], "key", "");
+	qsort(keys, count, sizeof *keys, compare_keys);
+	for (size_t i = 0; i < count; i++)
+		if (i == 0 || strcmp(keys[i], keys[i - 1]) != 0)
+			fn(arg, answer, keys[i]);
+	free(keys);
+	return 0;
+}
+
+const char *answer_name(const char *key)
+{
+	return key[0] && key[1] == ':' ? key + 2 : key;
+}
+
+static bool is(const struct record *record, const char *kind, const char *key)
+{
+	return strcmp(record->kind, kind) == 0 && strcmp(record_get(record, "key", ""), key) == 0;
+}
+
+/* The host's name as people know it, else its id. */
+static const char *host_name(const struct answer *answer, const struct record *record)
+{
+	const char *id = record_get(record, "host", ""), *name = record_get(record, "host_name", "");
+
+	for (size_t i = 0; !*name && i < answer->count; i++)
+		if (strcmp(answer->records[i]->kind, "host") == 0 && strcmp(record_get(answer->records[i], "id", ""), id) == 0)
+			name = record_get(answer->records[i], "name", "");
+	return *name ? name : id;
+}
+
+/* What is left of the lease of the record's host, written to buf; "" if unknown. */
+static const char *host_lease(const struct answer *answer, const struct record *record, char *buf, size_t size)
+{
+	const char *id = record_get(record, "host", "");
+
+	buf[0] = '\0';
+	for (size_t i = 0; i < answer->count; i++) {
+		const struct record *host = answer->records[i];
+
+		if (strcmp(host->kind, "host") == 0 && strcmp(record_get(host, "id", ""), id) == 0 && record_get(host, "lease_ms", NULL))
+			text_age(record_get_u64(host, "lease_ms", 0), buf, size);
+	}
+	return buf;
+}
+
+static const char *age_of(const struct record *record, char *buf, size_t size)
+{
+	buf[0] = '\0';
+	return record_get(record, "age_ms", NULL) ? text_age(record_get_u64(record, "age_ms", 0), buf, size) : buf;
+}
+
+/* One row for each live holder of a cover's host, else one for the cover itself. */
+static void cover_rows(const struct answer *answer, const char *key, const struct record *cover, struct table *table)
+{
+	const char *host = record_get(cover, "host", ""), *state = record_get(cover, "state", "unknown");
+	bool idle = strcmp(state, "idle") == 0, shown = false;
+	char age[32], lease[32];
+	const char *cells[ANSWER_COLUMNS] = {
+		answer_name(key), record_get(cover, "mode", "?"), host_name(answer, cover), idle ? "-" : record_get(cover, "pid", ""),
+		idle ? "-" : record_get(cover, "command", ""), age_of(cover, age, sizeof age), record_get(cover, "fence", ""), state,
+		host_lease(answer, cover, lease, sizeof lease),
+	};
+
+	for (size_t i = 0; i < answer->count; i++) {
+		const struct record *holder = answer->records[i];
+
+		if (!is(holder, "holder", key) || strcmp(record_get(holder, "host", ""), host) != 0)
+			continue;
+		cells[1] = record_get(holder, "mode", cells[1]);
+		cells[3] = record_get(holder, "pid", "");
+		cells[4] = record_get(holder, "command", "");
+		table_add(table, cells);
+		shown = true;
+	}
+	if (!shown)
+		table_add(table, cells);
+}
+
+static int compare_order(const void *a, const void *b)
+{
+	const struct record *x = *(const struct record *const *)a, *y = *(const struct record *const *)b;
+	/* Those who wait in a kernel wait inside a cover: they are next. */
+	int kernel = (strcmp(record_get(y, "where", ""), "kernel") == 0) - (strcmp(record_get(x, "where", ""), "kernel") == 0);
+	uint64_t m = record_get_u64(x, "order", 0), n = record_get_u64(y, "order", 0);
+
+	return kernel ? kernel : m < n ? -1 : m > n;
+}
+
+/* The waiters of a key in order, to be freed; NULL if none (or no memory). */
+static const struct record **waiters_of(const struct answer *answer, const char *key, size_t *ret_count)
+{
+	const struct record **waiters = reallocarray(NULL, answer->count + 1, sizeof *waiters);
+	size_t count = 0;
+
+	for (size_t i = 0; waiters && i < answer->count; i++)
+		if (is(answer->records[i], "waiter", key))
+			waiters[count++] = answer->records[i];
+	if (waiters)
+		qsort(waiters, count, sizeof *waiters, compare_order);
+	*ret_count = count;
+	return waiters;
+}
+
+void answer_rows(const struct answer *answer, const char *key, struct table *table)
+{
+	const struct record **waiters;
+	size_t count;
+
+	for (size_t i = 0; i < answer->count; i++)
+		if (is(answer->records[i], "cover", key))
+			cover_rows(answer, key, answer->records[i], table);
+	waiters = waiters_of(answer, key, &count);
+	for (size_t i = 0; i < count; i++) {
+		const struct record *waiter = waiters[i];
+		char age[32], place[96];
+		const char *cells[ANSWER_COLUMNS] = {
+			answer_name(key), record_get(waiter, "mode", "?"), host_name(answer, waiter), record_get(waiter, "pid", ""),
+			record_get(waiter, "command", ""), age_of(waiter, age, sizeof age), "", place, "",
+		};
+
+		snprintf(place, sizeof place, "%s %zu%s", record_get_u64(waiter, "try", 0) ? "tries" : "waits", i + 1,
+			 strcmp(record_get(waiter, "where", ""), "kernel") == 0 ? " (kernel)" : "");
+		table_add(table, cells);
+	}
+	free(waiters);
+}
+
+void answer_json_fields(const struct record *record, struct json *json)
+{
+	for (size_t i = 0; i < record->count; i++) {
+		const char *name = record->fields[i].name, *value = record->fields[i].value;
+
+		if (strcmp(name, "key") == 0)
+			continue;
+		if (listed(name, truths, sizeof truths / sizeof *truths))
+			json_bool(json, name, strcmp(value, "1") == 0);
+		else if (!listed(name, numbers, sizeof numbers / sizeof *numbers))
+			json_string(json, name, value);
+		else if (record_get_u64(record, name, UINT64_MAX) == UINT64_MAX && strcmp(value, "18446744073709551615") != 0)
+			json_null(json, name);
+		else
+			json_u64(json, name, record_get_u64(record, name, 0));
+	}
+}
+
+void answer_json(const struct answer *answer, const char *key, struct json *json)
+{
+	static const struct { const char *kind, *plural; } lists[] = { { "cover", "covers" }, { "holder", "holders" } };
+	const struct record **waiters;
+	size_t count;
+
+	json_begin(json, NULL, '{');
+	json_string(json, "name", answer_name(key));
+	if (!utf8_valid(answer_name(key)))
+		json_hex(json, "name_hex", answer_name(key));
+	json_string(json, "family", key[0] == 'f' && key[1] == ':' ? "flock" : "unknown");
+	for (size_t list = 0; list < 2; list++) {
+		json_begin(json, lists[list].plural, '[');
+		for (size_t i = 0; i < answer->count; i++) {
+			if (!is(answer->records[i], lists[list].kind, key))
+				continue;
+			json_begin(json, NULL, '{');
+			answer_json_fields(answer->records[i], json);
+			json_end(json, '}');
+		}
+		json_end(json, ']');
+	}
+	json_begin(json, "waiters", '[');
+	waiters = waiters_of(answer, key, &count);
+	for (size_t i = 0; i < count; i++) {
+		json_begin(json, NULL, '{');
+		answer_json_fields(waiters[i], json);
+		json_end(json, '}');
+	}
+	free(waiters);
+	json_end(json, ']');
+	json_end(json, '}');
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+/* The records of an agent's answer about locks, in the order in which they are shown. */
+#ifndef DLOCK_ANSWER_H
+#define DLOCK_ANSWER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "../records.h"
+#include "json.h"
+#include "table.h"
+
+struct answer {
+	struct record **records;
+	size_t count;
+};
+
+/* Asks the agent and reads its answer. 0, or -errno with a sentence. */
+struct refusal;
+int answer_ask(const char *runtime_dir, const char *verb, struct answer *ret_answer, struct refusal *refusal);
+void answer_free(struct answer *answer);
+
+/* The first record of a kind, or NULL. */
+const struct record *answer_find(const struct answer *answer, const char *kind);
+
+/* Calls fn for each different key, in byte order. */
+int answer_each_key(const struct answer *answer, void (*fn)(void *arg, const struct answer *answer, const char *key), void *arg);
+
+/* "jobs/a.lock" of "f:jobs/a.lock". */
+const char *answer_name(const char *key);
+
+/* The rows of one lock: its holders (or covers without any), then its waiters in order. Headings: answer_headings. */
+#define ANSWER_COLUMNS 9
+extern const char *const answer_headings[ANSWER_COLUMNS];
+void answer_rows(const struct answer *answer, const char *key, struct table *table);
+
+/* The object of one lock: name, key, covers, holders, waiters. */
+void answer_json(const struct answer *answer, const char *key, struct json *json);
+/* All fields of a record as members of an object. */
+void answer_json_fields(const struct record *record, struct json *json);
+
+#endif

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: MIT */
+/* dlock status: every lock of every host, as the store has it and as the hosts that answered see it in their kernels. */
+#include "dlock.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent_client.h"
+#include "answer.h"
+#include "text.h"
+
+static void print_safe(const char *before, const char *text)
+{
+	char *safe = text_printable(text);
+
+	printf("%s%s", before, safe ? safe : "?");
+	free(safe);
+}
+
+/* Two lines about agent and store; the grace period must not be overlooked. */
+static void print_top(const struct answer *answer)
+{
+	const struct record *agent = answer_find(answer, "agent"), *store = answer_find(answer, "store");
+	char age[32];
+
+	if (agent) {
+		const char *why = record_get(agent, "why", "");
+
+		print_safe("agent  ", record_get(agent, "host", "?"));
+		print_safe(", pid ", record_get(agent, "pid", "?"));
+		print_safe(", version ", record_get(agent, "version", "?"));
+		print_safe(", namespace ", record_get(agent, "namespace", "?"));
+		print_safe(", store ", record_get(agent, "state", "?"));
+		if (*why)
+			print_safe(": ", why);
+		putchar('\n');
+	}
+	if (store) {
+		print_safe("store  incarnation ", record_get(store, "inc", "?"));
+		print_safe(", last fence ", record_get(store, "fence", "?"));
+		printf(", T %s\n", text_age(record_get_u64(store, "ttl_ms", 0), age, sizeof age));
+		if (record_get_u64(store, "grace", 0))
+			puts("GRACE  the store may have forgotten locks: hosts say again what they hold, and nothing new is granted until that is over");
+	}
+}
+
+static void add_key(void *arg, const struct answer *answer, const char *key)
+{
+	answer_rows(answer, key, arg);
+}
+
+static bool has_locks(const struct answer *answer, const char *id)
+{
+	for (size_t i = 0; i < answer->count; i++) {
+		const struct record *record = answer->records[i];
+
+		if ((strcmp(record->kind, "cover") == 0 || strcmp(record->kind, "waiter") == 0) && strcmp(record_get(record, "host", ""), id) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* Hosts that neither hold nor wait. */
+static void print_idle_hosts(const struct answer *answer)
+{
+	static const char *const headings[] = { "HOST WITHOUT LOCKS", "AGENT", "LEASE", "ID" };
+	struct table table = { .columns = 4 };
+
+	table_add(&table, headings);
+	for (size_t i = 0; i < answer->count; i++) {
+		const struct record *host = answer->records[i];
+		char lease[32];
+		const char *cells[4];
+
+		if (strcmp(host->kind, "host") != 0 || has_locks(answer, record_get(host, "id", "")))
+			continue;
+		cells[0] = record_get(host, "name", "?");
+		cells[1] = record_get(host, "pid", "");
+		cells[2] = record_get(host, "lease_ms", NULL) ? text_age(record_get_u64(host, "lease_ms", 0), lease, sizeof lease) : "";
+		cells[3] = record_get(host, "id", "");
+		table_add(&table, cells);
+	}
+	if (table.count > 1) {
+		putchar('\n');
+		table_print(&table, stdout, "");
+	}
+	table_free(&table);
+}
+
+static int print_people(const struct answer *answer)
+{
+	struct table table = { .columns = ANSWER_COLUMNS };
+	int n;
+
+	print_top(answer);
+	table_add(&table, answer_headings);
+	n = answer_each_key(answer, add_key, &table);
+	if (n == 0)
+		n = table.err;
+	putchar('\n');
+	if (table.count > 1)
+		table_print(&table, stdout, "");
+	else
+		puts("No host has a lock.");
+	table_free(&table);
+	print_idle_hosts(answer);
+	return n;
+}
+
+static void json_key(void *arg, const struct answer *answer, const char *key)
+{
+	answer_json(answer, key, arg);
+}
+
+static void json_one(const struct answer *answer, const char *kind, struct json *json)
+{
+	const struct record *record = answer_find(answer, kind);
+
+	json_begin(json, kind, '{');
+	if (record)
+		answer_json_fields(record, json);
+	json_end(json, '}');
+}
+
+static int print_json(const struct answer *answer)
+{
+	struct json json = { .out = stdout };
+	int n;
+
+	json_begin(&json, NULL, '{');
+	json_one(answer, "agent", &json);
+	json_one(answer, "store", &json);
+	json_begin(&json, "hosts", '[');
+	for (size_t i = 0; i < answer->count; i++) {
+		if (strcmp(answer->records[i]->kind, "host") != 0)
+			continue;
+		json_begin(&json, NULL, '{');
+		answer_json_fields(answer->records[i], &json);
+		json_end(&json, '}');
+	}
+	json_end(&json, ']');
+	json_begin(&json, "locks", '[');
+	n = answer_each_key(answer, json_key, &json);
+	json_end(&json, ']');
+	json_end(&json, '}');
+	return n;
+}
+
+int cmd_status(int argc, char **argv)
+{
+	struct answer answer;
+	struct refusal refusal;
+	struct setting setting;
+	bool json = false;
+	const char *bad;
+	int argi = 1, n;
+
+	for (;;) {
+		if (options_common(argc, argv, &argi, &bad) < 0)
+			return usage_error("status", "%s needs a value", bad);
+		if (argi >= argc || strcmp(argv[argi], "--json") != 0)
+			break;
+		json = true;
+		argi++;
+	}
+	if (argi < argc)
+		return usage_error("status", "`%s` is not known here", argv[argi]);
+	if (setting_load(&setting, &refusal) < 0)
+		return complain(refusal.code, "%s", refusal.text);
+	n = answer_ask(setting.runtime_dir, "status", &answer, &refusal);
+	setting_free(&setting);
+	if (n < 0)
+		return complain(refusal.code, "%s", refusal.text);
+	n = json ? print_json(&answer) : print_people(&answer);
+	answer_free(&answer);
+	return n < 0 ? complain(EXIT_TROUBLE, "there is not enough memory for the table") : EXIT_DONE;
+}
