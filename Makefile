@@ -126,8 +126,8 @@ check: tests ## the quick part of the tests, under two minutes
 bench: tests ## lock prices and hand-over times next to floors measured in the same run
 	@BUILD=$(BUILD) tests/bench/run
 
-demo: all ## two hosts, two copies of one lock file, unmodified programs that exclude each other
-	@BUILD=$(BUILD) examples/demo.sh
+demo: all $(prog_bin) ## two hosts, two copies of one lock file, unmodified programs that exclude each other
+	@BUILD=$(BUILD) tests/demo.sh
 
 lint: $(BUILD)/.deps ## warnings as errors, shellcheck, layers, exported symbols, licence lines
 	@BUILD=$(BUILD) tests/lint/run.sh

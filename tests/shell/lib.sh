@@ -70,16 +70,18 @@ redis_answers() { [ "$(redis_cli ping 2>/dev/null)" = PONG ] || redis_cli ping 2
 # The store's network for hosts of kind b: a namespace with a bridge.
 net_new() {
 	[ "$HOSTS" = b ] && [ -z "$NET_INIT" ] || return 0
-	unshare --net --fork --kill-child "$PROGS/host_init" "$WORK" &
+	unshare --net --fork --kill-child "$PROGS/host_init" "$WORK" 2>"$WORK/net.err" &
 	local parent=$!
-	wait_until 5 child_of $parent || return 1
+	disown $parent
+	wait_until 5 child_of $parent >/dev/null || return 1
 	NET_INIT=$(child_of $parent)
 	at_store sh -c 'ip link set lo up && ip link add br0 type bridge && ip address add 10.213.0.1/16 dev br0 && ip link set br0 up'
 }
 
 child_of() {
-	local child
-	read -r child _ <"/proc/$1/task/$1/children" && [ -n "$child" ] && echo "$child"
+	local child=
+	read -r child _ <"/proc/$1/task/$1/children"	# no newline at its end: read fails
+	[ -n "$child" ] && echo "$child"
 } 2>/dev/null
 
 # start_redis [ARGS…]: a new one on a free port, or again on the port it had (REDIS_PORT).
@@ -95,12 +97,12 @@ start_redis() {
 			--save '' --appendonly no --unixsocket "$WORK/redis/sock" --unixsocketperm 700 \
 			--protected-mode no --pidfile "$WORK/redis/pid" "$@" >"$WORK/redis/log" 2>&1 &
 		REDIS_PID=$!
+		disown $!
 		while ! grep -q 'Ready to accept' "$WORK/redis/log" && ! gone $REDIS_PID; do nap; done
 		if ! gone $REDIS_PID; then
 			REDIS_PORT=$port
 			wait_until 5 redis_answers && return 0
 		fi
-		wait $REDIS_PID 2>/dev/null
 		REDIS_PID=
 		[ "$try" -lt 8 ] && nap 0.1
 	done
@@ -115,7 +117,7 @@ kill_redis() {				# as a crash: nothing is saved
 	local pid
 	pid=$(redis_process)
 	[ -z "$pid" ] || kill -KILL "$pid" 2>/dev/null
-	[ -z "$REDIS_PID" ] || wait "$REDIS_PID" 2>/dev/null
+	[ -z "$pid" ] || wait_until 5 gone "$pid"
 	REDIS_PID=
 	rm -f "$WORK/redis/sock"
 }
@@ -152,6 +154,7 @@ host_new() {
 			port=$((32000 + RANDOM % 700))
 			"$PROGS/relay" $port "$REDIS_HOST" "$REDIS_PORT" "$WORK" >"$dir/relay" 2>&1 &
 			HOST_CUT[$1]=$!
+			disown $!
 			wait_until 5 test -s "$dir/relay"
 			grep -q ready "$dir/relay" && break
 		done
@@ -176,9 +179,10 @@ host_config() {
 host_new_namespaces() {
 	local parent number init
 	unshare --net --mount --uts --ipc --pid --fork --mount-proc --propagation private --kill-child \
-		"$PROGS/host_init" "$WORK/$1" &
+		"$PROGS/host_init" "$WORK/$1" 2>"$WORK/$1/init.err" &
 	parent=$!
-	wait_until 5 child_of $parent || return 1
+	disown $parent
+	wait_until 5 child_of $parent >/dev/null || return 1
 	init=$(child_of $parent)
 	wait_until 5 grep -qs '^proc /proc' "/proc/$init/mounts" || return 1
 	wait_until 5 grep -qs host_init "/proc/$init/comm" || return 1
@@ -220,15 +224,16 @@ off() {
 dlock() { local host=$1; shift; off "$host" "$BUILD/dlock" "$@"; }
 
 # spawn HOST COMMAND…: in the background; SPAWNED is the program's own pid, also when the host has a pid namespace.
+# Whether it is over: `gone PID`. (For an exit code: on HOST … & and wait.)
 spawn() {
 	(exec_on "$@") &
+	disown $!
 	own_pid $!
 }
 own_pid() {
 	SPAWNED=$1
-	SPAWNED_PARENT=$1
 	[ "$HOSTS" = b ] || return 0
-	wait_until 5 child_of "$1" || return 1
+	wait_until 5 child_of "$1" >/dev/null || return 1
 	SPAWNED=$(child_of "$1")
 }
 
@@ -317,6 +322,7 @@ actor() {
 	mkfifo "$in" "$out"
 	exec {in_fd}<>"$in" {out_fd}<>"$out"
 	($how "$2" "$PROGS/actor" <"$in" >"$out" 2>"$WORK/$1.err" {in_fd}<&- {out_fd}<&- {NAP_FD}<&-) &
+	disown $!
 	own_pid $! || return 1
 	ACTOR_IN[$1]=$in_fd ACTOR_OUT[$1]=$out_fd ACTOR_PID[$1]=$SPAWNED ACTOR_HOST[$1]=$2
 	answer "$1" 10 >/dev/null
@@ -463,7 +469,7 @@ oneTimeTearDown() {
 	end_world 2>/dev/null
 	stop_redis 2>/dev/null
 	[ -z "$NET_INIT" ] || kill -KILL "$NET_INIT" 2>/dev/null
-	pids=$(pids_of "$WORK/")
+	pids=$(pids_of "$WORK")
 	[ -z "$pids" ] || kill -KILL $pids 2>/dev/null
 	rm -rf "$WORK"
 	return 0

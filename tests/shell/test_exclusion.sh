@@ -45,7 +45,7 @@ test_flock_command_shell_and_python_exclude_each_other() {
 	mkfifo "$WORK/go"
 	# shellcheck disable=SC2016
 	spawn A bash -c 'exec 9>"$1"; flock 9; echo has >"$2"; read -r _ <"$3"' x "$(path_on A f)" "$WORK/has" "$WORK/go"
-	holder=$SPAWNED_PARENT
+	holder=$SPAWNED
 	assertTrue 'the script gets the lock' "wait_until 10 grep -qs has '$WORK/has'"
 	on B "$PYTHON" -c 'import fcntl,sys
 try:
@@ -55,7 +55,7 @@ except BlockingIOError:
 	expect 'python is refused while the script holds' 11 $?
 	expect_busy B f
 	echo >"$WORK/go"
-	wait "$holder"
+	assertTrue 'the script ends' "wait_until 10 gone $holder"
 	on B "$PYTHON" -c 'import fcntl,sys
 fcntl.flock(open(sys.argv[1], "w"), fcntl.LOCK_EX | fcntl.LOCK_NB)' "$(path_on B f)"
 	expect 'python has it when the script is over' 0 $?
