@@ -13,7 +13,7 @@ for name in $names common; do
 	[ -r "$dir/$name.lua" ] || { echo "embed.sh: $dir/$name.lua cannot be read" >&2; exit 1; }
 done
 
-echo '/* Made by daemon-lite/store/embed.sh from lua/*.lua; do not edit. */'
+echo '/* Made by daemon-lite/store/embed.sh from the Lua scripts; do not edit. */'
 echo '#include "daemon-lite/store/lua_scripts.h"'
 for name in $names; do
 	case $(head -n 1 "$dir/$name.lua") in
