@@ -25,7 +25,7 @@ struct config {
 	char *runtime_dir;	/* NULL = config_runtime_dir()'s default */
 	char *state_dir;	/* NULL = the runtime directory */
 	uint32_t ttl_ms;	/* T; default 30 s, 1 s to 1 h */
-	uint32_t linger_ms;	/* default 2 s, 0 to T */
+	uint32_t linger_ms;	/* default 2 s (or T, if that is less), 0 to T */
 	uint32_t try_timeout_ms; /* bound of a non-blocking call while the store or another host is silent; default 2 s */
 	uint32_t idle_exit_ms;	/* an agent started on demand ends after so long without work; default 60 s */
 	struct {
@@ -53,19 +53,28 @@ struct config_error {
 int config_load(const char *file, struct config **ret_config, struct config_error *ret_error);
 void config_free(struct config *config);	/* NULL is fine */
 
+/*
+ * The password: the first line of redis.password_file, which must belong to
+ * root or the effective user and be closed to others. Returns its length
+ * (NUL-terminated in buf), 0 if no file is configured, or a negative errno with
+ * *ret_error filled. May block on the file.
+ */
+int config_read_password(const struct config *config, char *buf, size_t size, struct config_error *ret_error);
+
 /* The built-in defaults with no rules and no server; for tests and documentation. */
 struct config *config_defaults(void);
 
 /* Writes the compiled rules into DIR/rules (see rules.h), atomically; marks the file it replaces stale. */
 int config_write_rules(const struct config *config, const char *runtime_dir, struct config_error *ret_error);
 
-/* Sets `attended` in DIR/rules; 0 when an agent ends. */
+/* Sets `attended` in DIR/rules (a file just written has 0); 0 when an agent ends. Returns 0 or -errno. */
 int config_attend_rules(const char *runtime_dir, int attended);
 
 /*
  * The runtime directory in force: $DLOCKSHIM_RUNTIME_DIR, else key_value, else
  * for root /run/dlockshim, else $XDG_RUNTIME_DIR/dlockshim, else
- * /tmp/dlockshim-UID. Returns its length or -ENAMETOOLONG. No malloc (the shim uses it too).
+ * /tmp/dlockshim-UID; without slashes at its end. Returns its length, -ENAMETOOLONG,
+ * or -EINVAL if it is not absolute. No malloc (the shim uses it too).
  */
 int runtime_dir_find(const char *key_value, char *buf, size_t size);
 

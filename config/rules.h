@@ -69,12 +69,16 @@ struct rules_match {
 int rules_open(const char *runtime_dir, struct rules *ret_rules);
 void rules_close(struct rules *rules);
 
+/* FNV-1a of len bytes, as in rules_header.checksum. Pure. */
+uint32_t rules_checksum(const void *data, size_t len);
+
 /* Identity of a configuration file: a hash of dev, ino, size, mtime, ctime; never 0. Pure. */
 uint64_t rules_stamp(const struct stat *st);
 
 /*
  * Whether the rules are still those of the configuration file: not stale, and
- * attended or the stamp of a stat() of config_path fits.
+ * attended (with config_path spelled as in the file) or the stamp of a stat() of
+ * config_path fits.
  */
 bool rules_fresh(const struct rules *rules, const char *config_path);
 
