@@ -1,44 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What every subcommand does first: common options, configuration, runtime
- * directory; and how sentences are printed.
+ * directory.
  */
 #include "dlock.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "../../config/config.h"
-
-int refuse(struct refusal *refusal, int code, const char *format, ...)
-{
-	va_list args;
-
-	refusal->code = code;
-	va_start(args, format);
-	vsnprintf(refusal->text, sizeof refusal->text, format, args);
-	va_end(args);
-	return -1;
-}
-
-int complain(int code, const char *format, ...)
-{
-	char text[SENTENCE_MAX];
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(text, sizeof text, format, args);
-	va_end(args);
-	/* Names of files end up in these sentences: they must not move the cursor or start a line. */
-	for (char *c = text; *c; c++)
-		if ((unsigned char)*c < 0x20 || *c == 0x7f)
-			*c = '?';
-	fprintf(stderr, "dlock: %s\n", text);
-	return code;
-}
 
 /* Puts an absolute path into the environment: the command may change its directory. */
 static int export_path(const char *variable, const char *path)

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: MIT */
+/* LINK: daemon-lite/dlock/answer.c daemon-lite/dlock/agent_client.c daemon-lite/dlock/sentence.c daemon-lite/dlock/json.c
+ * daemon-lite/dlock/table.c daemon-lite/dlock/text.c daemon-lite/records.c shim/wire.c */
+/* The dlock command against a made-up agent: tables and JSON of what it says, and a sentence for each way it can fail. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "../../daemon-lite/dlock/agent_client.h"
+#include "../../daemon-lite/dlock/answer.h"
+#include "../../daemon-lite/dlock/dlock.h"
+#include "../../daemon-lite/dlock/text.h"
+#include "../../shim/wire.h"
+
+static const char records[] =
+	"record=host\tid=h1\tname=web1\tpid=10\tself=1\tconfirmed=1\tlease_ms=29000\n"
+	"record=host\tid=h2\tname=web2\tpid=20\tself=0\tconfirmed=1\tlease_ms=12000\n"
+	"record=waiter\tkey=f:b\thost=h2\thost_name=web2\tpid=22\tcommand=py\tmode=EX\ttry=0\torder=2\tage_ms=3100\twhere=store\n"
+	"record=waiter\tkey=f:b\thost=h2\thost_name=web2\tpid=21\tcommand=py\tmode=SH\ttry=0\torder=1\tage_ms=900\twhere=store\n"
+	"record=waiter\tkey=f:b\thost=h1\thost_name=web1\tpid=13\tcommand=sh\tmode=EX\ttry=0\torder=9\tage_ms=1\twhere=kernel\n"
+	"record=cover\tkey=f:b\thost=h1\tmode=EX\tfence=7\tpid=11\tcommand=flock\tage_ms=61000\tstate=held\n"
+	"record=holder\tkey=f:b\thost=h1\thost_name=web1\tpid=12\tcommand=heir\tmode=EX\n"
+	"record=cover\tkey=f:a\\x0a\xff\thost=h2\tmode=SH\tfence=18446744073709551615\tpid=5\tcommand=gone\tstate=idle\n";
+
+struct fake {
+	char directory[32];
+	int listener;
+	pthread_t thread;
+	uint16_t type;		/* of the last message; 0 = hang up */
+	int err;
+	const char *text;	/* of the last message */
+	const char *records;	/* NULL = none */
+	size_t cut;		/* bytes of the first record packet, 0 = all in one */
+	char asked[64];
+};
+
+static void say(int fd, uint16_t type, int err, const char *text, size_t len)
+{
+	char packet[4096];
+	struct wire_msg msg;
+
+	wire_init(&msg, type);
+	msg.err = err;
+	msg.text_len = (uint32_t)len;
+	memcpy(packet, &msg, sizeof msg);
+	memcpy(packet + sizeof msg, text, len);
+	if (type == 999)
+		((struct wire_msg *)(void *)packet)->version = 77;
+	if (send(fd, packet, sizeof msg + len, MSG_NOSIGNAL) < 0)
+		return;
+}
+
+static void *serve(void *arg)
+{
+	struct fake *fake = arg;
+	int fd = accept4(fake->listener, NULL, NULL, SOCK_CLOEXEC);
+	char packet[4096];
+	struct wire_msg msg;
+	const char *text;
+	ssize_t n;
+
+	if (fd < 0)
+		return NULL;
+	n = recv(fd, packet, sizeof packet, 0);
+	if (n > 0 && wire_parse(packet, (size_t)n, &msg, &text) == 0) {
+		size_t len = fake->records ? strlen(fake->records) : 0, cut = records_fit(fake->records ? fake->records : "", len, fake->cut);
+
+		memcpy(fake->asked, text, msg.text_len);
+		if (cut)
+			say(fd, WIRE_RECORD, 0, fake->records, cut);
+		if (len > cut)
+			say(fd, WIRE_RECORD, 0, fake->records + cut, len - cut);
+		if (fake->type)
+			say(fd, fake->type, fake->err, fake->text ? fake->text : "", fake->text ? strlen(fake->text) : 0);
+	}
+	close(fd);
+	return NULL;
+}
+
+static void fake_start(struct fake *fake)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+
+	strcpy(fake->directory, "/tmp/test_dlock.XXXXXX");
+	assert_non_null(mkdtemp(fake->directory));
+	snprintf(address.sun_path, sizeof address.sun_path, "%s/%s", fake->directory, WIRE_SOCKET_NAME);
+	fake->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(fake->listener, (struct sockaddr *)&address, sizeof address), 0);
+	assert_int_equal(listen(fake->listener, 1), 0);
+	assert_int_equal(pthread_create(&fake->thread, NULL, serve, fake), 0);
+}
+
+static void fake_stop(struct fake *fake)
+{
+	char path[64];
+
+	pthread_join(fake->thread, NULL);
+	close(fake->listener);
+	snprintf(path, sizeof path, "%s/%s", fake->directory, WIRE_SOCKET_NAME);
+	unlink(path);
+	rmdir(fake->directory);
+}
+
+static int ask(struct fake *fake, struct answer *ret_answer, struct refusal *refusal)
+{
+	int n;
+
+	memset(refusal, 0, sizeof *refusal);
+	fake_start(fake);
+	n = answer_ask(fake->directory, "status", ret_answer, refusal);
+	fake_stop(fake);
+	return n;
+}
+
+static void add_key(void *arg, const struct answer *answer, const char *key)
+{
+	answer_rows(answer, key, arg);
+}
+
+static void test_the_table_shows_holders_then_waiters_in_order(void **state)
+{
+	static const char wanted[] =
+		"NAME     MODE  HOST  PID  COMMAND  AGE    FENCE                 STATE             LEASE\n"
+		"a\\x0a\\xff  SH    web2  -    -               18446744073709551615  idle              12s\n"
+		"b        EX    web1  12   heir     1m01s  7                     held              29s\n"
+		"b        EX    web1  13   sh       1ms                          waits 1 (kernel)\n"
+		"b        SH    web2  21   py       900ms                        waits 2\n"
+		"b        EX    web2  22   py       3s                           waits 3\n";
+	struct fake fake = { .type = WIRE_END, .records = records, .cut = 300 };
+	struct table table = { .columns = ANSWER_COLUMNS };
+	struct answer answer;
+	struct refusal refusal;
+	size_t size;
+	char *text;
+	FILE *out;
+
+	(void)state;
+	assert_int_equal(ask(&fake, &answer, &refusal), 0);
+	assert_string_equal(fake.asked, "status");
+	assert_int_equal(answer.count, 8);
+	table_add(&table, answer_headings);
+	assert_int_equal(answer_each_key(&answer, add_key, &table), 0);
+	out = open_memstream(&text, &size);
+	table_print(&table, out, "");
+	fclose(out);
+	/* The first column is as wide as "a\x0a\xff"; blanks between are not what is tested. */
+	for (const char *a = text, *b = wanted; ; ) {
+		size_t m = strspn(a, " "), n = strspn(b, " ");
+
+		assert_int_equal(m > 0, n > 0);
+		a += m;
+		b += n;
+		assert_int_equal(*a, *b);
+		if (!*a)
+			break;
+		a++;
+		b++;
+	}
+	free(text);
+	table_free(&table);
+	answer_free(&answer);
+}
+
+static void test_json_is_well_formed_whatever_the_name(void **state)
+{
+	struct fake fake = { .type = WIRE_END, .records = records };
+	struct answer answer;
+	struct refusal refusal;
+	struct json json = { 0 };
+	size_t size;
+	char *text;
+
+	(void)state;
+	assert_int_equal(ask(&fake, &answer, &refusal), 0);
+	json.out = open_memstream(&text, &size);
+	answer_json(&answer, "f:a\n\xff", &json);
+	fclose(json.out);
+	assert_string_equal(text,
+			    "{\n  \"name\": \"a\\n\\ufffd\",\n  \"name_hex\": \"610aff\",\n  \"family\": \"flock\",\n  \"covers\": [\n    {\n"
+			    "      \"host\": \"h2\",\n      \"mode\": \"SH\",\n      \"fence\": 18446744073709551615,\n      \"pid\": 5,\n"
+			    "      \"command\": \"gone\",\n      \"state\": \"idle\"\n    }\n  ],\n  \"holders\": [],\n  \"waiters\": []\n}\n");
+	free(text);
+	answer_free(&answer);
+}
+
+static void test_json_escapes_what_must_be(void **state)
+{
+	struct json json = { 0 };
+	size_t size;
+	char *text;
+
+	(void)state;
+	json.out = open_memstream(&text, &size);
+	json_begin(&json, NULL, '[');
+	json_string(&json, NULL, "\"\\\t\001\x7f/\xc3\xa4\xed\xa0\x80\xf0\x9f\x94\x92");
+	json_bool(&json, NULL, true);
+	json_null(&json, NULL);
+	json_end(&json, ']');
+	fclose(json.out);
+	assert_string_equal(text, "[\n  \"\\\"\\\\\\t\\u0001\\u007f/\xc3\xa4\\ufffd\\ufffd\\ufffd\xf0\x9f\x94\x92\",\n  true,\n  null\n]\n");
+	free(text);
+}
+
+static void test_nothing_in_a_name_reaches_the_terminal_raw(void **state)
+{
+	char *text = text_printable("a\033[2J\r\xc2\x9b\xe2\x80\xae\xc3\xa4\xff\xc0\x80");
+
+	(void)state;
+	assert_string_equal(text, "a\\x1b[2J\\x0d\\xc2\\x9b\\xe2\\x80\\xae\xc3\xa4\\xff\\xc0\\x80");
+	free(text);
+}
+
+static void check_refused(struct fake *fake, int err, const char *sentence)
+{
+	struct answer answer;
+	struct refusal refusal;
+
+	assert_int_equal(ask(fake, &answer, &refusal), err);
+	assert_int_equal(refusal.code, EXIT_TROUBLE);
+	assert_non_null(strstr(refusal.text, sentence));
+}
+
+static void test_each_failure_of_the_agent_has_its_sentence(void **state)
+{
+	(void)state;
+	check_refused(&(struct fake){ .type = 0 }, -ECONNRESET, "ended the conversation");
+	check_refused(&(struct fake){ .type = 0, .records = records }, -ECONNRESET, "ended the conversation");
+	check_refused(&(struct fake){ .type = 999 }, -EPROTO, "another version of the protocol");
+	check_refused(&(struct fake){ .type = WIRE_GO }, -EPROTO, "another version of the protocol");
+	check_refused(&(struct fake){ .type = WIRE_ERROR, .err = EAGAIN, .text = "the store is away" }, -EAGAIN, "the agent refused: the store is away");
+	check_refused(&(struct fake){ .type = WIRE_END, .err = -5 }, -EIO, "refused the question");
+	check_refused(&(struct fake){ .type = WIRE_END, .records = "record=a\tgarbage\n" }, -EBADMSG, "cannot be read");
+}
+
+static void test_no_agent_is_told_from_others(void **state)
+{
+	struct refusal refusal;
+	char path[200];
+
+	(void)state;
+	assert_int_equal(agent_connect("/nonexistent", &refusal), -ENOENT);
+	assert_non_null(strstr(refusal.text, "no agent answers in the runtime directory /nonexistent"));
+	memset(path, 'x', sizeof path);
+	path[0] = '/';
+	path[sizeof path - 1] = '\0';
+	assert_int_equal(agent_connect(path, &refusal), -ENAMETOOLONG);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_the_table_shows_holders_then_waiters_in_order),
+		cmocka_unit_test(test_json_is_well_formed_whatever_the_name),
+		cmocka_unit_test(test_json_escapes_what_must_be),
+		cmocka_unit_test(test_nothing_in_a_name_reaches_the_terminal_raw),
+		cmocka_unit_test(test_each_failure_of_the_agent_has_its_sentence),
+		cmocka_unit_test(test_no_agent_is_told_from_others),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
