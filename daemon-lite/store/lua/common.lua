@@ -440,8 +440,9 @@ end
 
 -- Removes a host wholly: covers, requests, records; then grants to others.
 local function remove_host(victim)
-	local locks = {}
-	for _, key in ipairs(call('SMEMBERS', P .. 'k:' .. victim)) do
+	local locks, keys = {}, call('SMEMBERS', P .. 'k:' .. victim)
+	table.sort(keys)
+	for _, key in ipairs(keys) do
 		locks[#locks + 1] = read_lock(key, true)
 	end
 	local seq = tonumber(call('HGET', P .. 'h:' .. victim, 'seq') or 0) or 0
