@@ -225,7 +225,7 @@ static void *churn_main(void *arg)
 	int i, fd;
 
 	for (i = 0; i < 20; i++) {
-		fd = open(path, O_RDWR | O_CLOEXEC);
+		fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
 		if (fd < 0 || flock(fd, i % 3 ? LOCK_SH : LOCK_EX) || flock(fd, LOCK_UN))
 			bad++;
 		close(fd);
