@@ -412,3 +412,18 @@ int holder_signal(const struct holder *holder, const struct inode_id *id, int si
 	close(pidfd);
 	return r;
 }
+
+enum lock_mode holders_fd_mode(pid_t pid, int fd_number)
+{
+	struct flock_line lock = { .mode = MODE_NONE };
+	char dir[32];
+	int fd;
+
+	snprintf(dir, sizeof(dir), "/proc/%d/fdinfo", (int)pid);
+	fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return MODE_NONE;
+	read_flock(fd, fd_number, &lock);
+	close(fd);
+	return lock.mode;
+}

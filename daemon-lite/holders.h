@@ -35,4 +35,7 @@ int holders_scan_all(void (*fn)(void *arg, pid_t pid, const char *fd_path, enum 
 /* Sends a signal to a process by pidfd after checking once more that it still holds (SIGKILL reaches stopped ones too). 0 or -errno (-ESRCH gone). */
 int holder_signal(const struct holder *holder, const struct inode_id *id, int sig);
 
+/* The flock that descriptor fd_number of the process holds, as /proc shows it; MODE_NONE if none, or not to be seen. */
+enum lock_mode holders_fd_mode(pid_t pid, int fd_number);
+
 #endif

@@ -102,8 +102,12 @@ void store_busy(struct store *store, const char *key, const char *host, uint64_t
 void store_reassert(struct store *store, const struct store_cover *covers, size_t cover_count,
 		    const struct store_request *requests, size_t request_count, uint64_t max_fence);
 void store_rejoin(struct store *store);
-/* Everything the store has, as records (one event each), see status.lua. `call` comes back in the event. */
-void store_status(struct store *store, void *call);
+/* Everything the store has (key NULL), or one lock, as records (one event each; fields joined by NUL, see docs/PROTOCOL.md, status). `call` comes back in the event. */
+void store_status(struct store *store, void *call, const char *key);
+
+struct store_host_view { uint64_t unchanged_ms, remaining_ms; };
+/* What this host has observed of another one: how long its counter has stood still, what remains of T then (0, 0 if unknown). */
+void store_host_view(const struct store *store, const char *host, struct store_host_view *ret_view);
 
 /* One-shot for `dlock init`, blocking: declares the store new. 0, -EEXIST, or -errno with text. */
 int store_redis_init(const struct config *config, char *ret_text, size_t text_size);

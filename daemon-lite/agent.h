@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The agent's parts and how they hang together. One thread, the loop's, owns
+ * everything here; helper threads and the renewal thread reach it by loop_post().
+ *
+ *   client.c   one connection = one lock call of a program: messages, credentials, the process's end
+ *   name.c     one lock name: its cover (cover.c decides), its files on this host, kernel probes and waits
+ *   agent.c    the session: store events, lease, ladder, configuration, idling, end
+ *   query.c    what the dlock command asks
+ */
+#ifndef DLOCK_AGENT_H
+#define DLOCK_AGENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "../config/rules.h"
+#include "cover.h"
+#include "guard.h"
+#include "hash.h"
+#include "identify.h"
+#include "loop.h"
+#include "store/store.h"
+
+struct client;
+struct config;
+struct klock_wait;
+
+struct list {			/* a ring; the head is a member too */
+	struct list *next, *prev;
+};
+
+#define list_entry(l, type, member) ((type *)(void *)((char *)(l) - offsetof(type, member)))
+
+static inline void list_init(struct list *l)
+{
+	l->next = l->prev = l;
+}
+
+static inline void list_remove(struct list *l)
+{
+	l->next->prev = l->prev;
+	l->prev->next = l->next;
+	list_init(l);
+}
+
+static inline void list_append(struct list *head, struct list *l)
+{
+	l->prev = head->prev;
+	l->next = head;
+	head->prev->next = l;
+	head->prev = l;
+}
+
+struct agent_options {
+	const char *config_file;	/* NULL = default */
+	const char *runtime_dir;	/* in force */
+	bool on_demand;
+};
+
+struct agent {
+	struct agent_options options;
+	struct loop *loop;
+	struct guard_link *link;
+	struct config *config;
+	struct rules rules;		/* the compiled ones, as the shims see them */
+	char config_error[600];		/* not empty: the configuration of now cannot be used, and why */
+	struct store *store;
+	enum store_state state;
+	char state_text[512];
+	bool lost;			/* the session is gone; holders are being ended */
+	unsigned session;		/* rises when a session is lost */
+	bool draining;			/* told to end; waits for holders */
+	bool failing;			/* past last good + 2T/3 */
+	uint64_t void_floor;		/* the highest fence of any name that was forgotten */
+	struct hash names;		/* struct name by key */
+	struct hash clients;		/* struct client by request id */
+	size_t client_count;		/* connections */
+	struct list parked;		/* clients that wait for the lease or the session */
+	struct list answers;		/* clients with an answer to be sent by clients_answer() */
+	struct list dead;		/* clients to be freed after this round */
+	uint64_t next_id;
+	uint64_t busy_ns;		/* when there was work last (idle_exit) */
+	uint64_t config_checked_ns;
+	bool config_restart;		/* the change needs a new session: the agent ends when nothing is held */
+	struct loop_timer tick, accept_again;
+	struct loop_io listen_io, abstract_io, link_io, signal_io;
+	bool rejoining;			/* after a lost session: requests have to be asked anew */
+	uint64_t config_error_stamp;
+	bool ladder_running;
+	bool scanned;			/* /proc was searched for locks of a predecessor */
+	int exit_code;
+};
+
+/* --- name.c --- */
+
+struct name;
+
+struct name_file {		/* one inode that programs here lock under a name */
+	int fd;			/* a description of the agent's own */
+	struct inode_id id;
+	bool local;		/* lock calls on it never wait for a network */
+};
+
+struct name {
+	struct hash_node node;
+	struct agent *agent;
+	char *key;		/* "f:NAME" */
+	char *on_lost;
+	struct on_lost_rule on_lost_rule;
+	struct cover cover;
+	struct name_file *files;
+	size_t file_count;
+	bool probe_due;
+	bool probe_running;	/* in a helper thread */
+	struct klock_wait *wait;
+	size_t wait_file;
+	enum lock_mode wait_mode;
+	bool wait_held;		/* the helper has won and its lock is still there */
+	bool wait_cancelled;
+	bool inherited;		/* a predecessor's; whether the store has a cover for it is not known yet */
+	char info[96];		/* "PID COMMAND" of the program that asked last */
+	uint64_t active_ns;	/* last request's beginning or end */
+	uint64_t granted_ns;
+	struct loop_timer idle, retry;
+};
+
+struct name *name_find(struct agent *agent, const char *key);
+/* Finds or makes it. NULL when out of memory. on_lost may be NULL (resumed; set when a rule is known). */
+struct name *name_get(struct agent *agent, const char *key, const char *on_lost);
+/* Makes sure that the inode of fd is among the name's files (opens it once more). 0 or -errno. */
+int name_add_file(struct name *name, int fd, const struct inode_id *id, bool local);
+/* The same with a descriptor of the agent's own, which the name takes over. */
+int name_adopt_file(struct name *name, int own_fd, const struct inode_id *id, bool local, bool keep_in_guard);
+/* To be called after cover events: does what the cover has asked for in the kernel. */
+void name_settle(struct name *name);
+void name_free(struct name *name);
+
+/* --- client.c --- */
+
+void client_accept(struct agent *agent, int listen_fd);
+struct client *client_find(struct agent *agent, uint64_t id);
+/* Notes the cover's answer; clients_answer() sends it (name_settle() calls it). */
+void client_answer(struct client *client, enum cover_answer answer);
+void clients_answer(struct agent *agent);
+void clients_release_dead(struct agent *agent);
+/* The request is in the store's hands: watch the process, bound a try. */
+void client_asked(struct client *client);
+/* "PID COMMAND" for the store. */
+const char *client_info(struct client *client, char *buf, size_t size);
+void client_fail(struct client *client, int err, const char *text);
+/* Sends what was held back, once the lease and session allow it. */
+void clients_unpark(struct agent *agent);
+/* Every request whose GO belongs to a lost session begins anew. */
+void clients_session_lost(struct agent *agent);
+/* A store that refuses for good: every waiting request fails. */
+void clients_fail_waiting(struct agent *agent, const char *text);
+
+struct client_view {		/* for status */
+	int pid;
+	const char *key;
+	enum lock_mode mode;
+	bool try, waits_in_kernel;
+	uint64_t since_ns;
+	char command[16];
+};
+void clients_each(struct agent *agent, void (*fn)(void *arg, const struct client_view *view), void *arg);
+
+/* --- agent.c --- */
+
+int agent_main(void *options, struct guard_link *link);
+/* Whether a GO may be given now; if not, why (one sentence). */
+bool agent_may_go(struct agent *agent, const char **ret_why);
+uint64_t agent_valid_until(const struct agent *agent);
+/* Reads the configuration again if its file has changed. */
+void agent_check_config(struct agent *agent);
+void agent_pause_accepting(struct agent *agent);	/* out of descriptors: try again in a moment */
+uint64_t agent_next_id(struct agent *agent);
+/* Whether a program here holds a lock or waits for one. */
+bool agent_any_held(struct agent *agent);
+void agent_end(struct agent *agent, int exit_code);
+
+/* --- query.c --- */
+
+struct record_buf;
+/* Answers a query; client_query_done() is called now or later. */
+void query_start(struct agent *agent, struct client *client, const char *text);
+void query_store_record(void *agent, void *call, const char *record, size_t len, int err);
+void client_query_done(struct client *client, const struct record_buf *records, int err, const char *text);
+uint64_t client_id(const struct client *client);
+uid_t client_uid(const struct client *client);
+
+#endif
