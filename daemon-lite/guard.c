@@ -406,6 +406,7 @@ static void run_ladder(struct guard *guard)
 	}
 	free(files);
 	free(from);
+	guard->round_ns = now_ns();	/* a long walk through /proc is no pause of the guard */
 }
 
 /* --- the loop ------------------------------------------------------------ */

@@ -75,7 +75,7 @@ int runtime_lock(const char *dir, unsigned timeout_ms, pid_t *ret_owner)
 
 	if (r < 0)
 		return r;
-	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);	/* who can open it can lock it */
 	if (fd < 0)
 		return -errno;
 	clock_gettime(CLOCK_MONOTONIC, &from);
