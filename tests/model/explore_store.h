@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+/* The store as the explorer's world sees it: one lock, no sessions, no grace. */
+#ifndef TESTS_EXPLORE_STORE_H
+#define TESTS_EXPLORE_STORE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../../shim/mode.h"
+
+enum { X_STORE_HOSTS = 3, X_QUEUE = 16 };
+
+enum x_push_kind { PUSH_GRANT, PUSH_RECALL, PUSH_TRY, PUSH_BUSY };
+
+struct x_push {
+	uint8_t kind, mode, fence, waiting, host;
+	uint16_t req;
+};
+
+enum x_reply_kind { REPLY_NONE, REPLY_QUEUED, REPLY_BUSY, REPLY_GRANTED, REPLY_COVER };
+
+struct x_reply {
+	uint8_t kind, mode, fence, waiting;
+};
+
+struct x_queued {
+	uint8_t host, mode, try;
+	uint16_t req;
+};
+
+struct x_store {
+	uint8_t mode[X_STORE_HOSTS], fence[X_STORE_HOSTS];
+	uint8_t last_fence, queue_count;
+	struct x_queued queue[X_QUEUE];	/* by ticket */
+};
+
+struct x_world;
+/* Called by the store for each push; in explore_agent.c. */
+void x_store_pushed(struct x_world *w, int host, struct x_push push);
+
+void x_store_acquire(struct x_store *s, struct x_world *w, int host, uint16_t req, enum lock_mode mode, int try,
+		     struct x_reply *ret_reply);
+void x_store_withdraw(struct x_store *s, struct x_world *w, int host, uint16_t req);
+void x_store_give_back(struct x_store *s, struct x_world *w, int host, enum lock_mode keep, uint8_t fence,
+		       struct x_reply *ret_reply);
+void x_store_busy(struct x_store *s, struct x_world *w, int host, uint16_t req);
+
+/* For the fingerprint: marks the fences in use; writes the state with the fences' ranks, returns how many bytes. */
+void x_store_fences(const struct x_store *s, uint8_t used[256]);
+size_t x_store_bytes(const struct x_store *s, const uint8_t rank[256], uint8_t *ret_bytes);
+
+#endif
