@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One connection of a program: one lock call, a few messages (see shim/wire.h).
+ * One connection of a program (see shim/wire.h): its messages, its credentials,
+ * its end. What a lock call comes to is decided in call.c.
  *
  * Nothing a client sends is trusted: sizes, types, order and the descriptor are
  * checked; a client that breaks the order is told EPROTO and dropped. Nothing
  * sent to a client may block: its socket is non-blocking and a client that does
  * not read is dropped when its buffer is full.
- *
- * Life: NEW → (IDENTIFY in a helper thread for files that are not local) → WAIT
- * (the cover or the store decides) → OFFERED → GO → gone. The request's end is
- * told to the cover exactly once, in client_close().
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,9 +21,7 @@
 #include "../config/config.h"
 #include "../shim/wire.h"
 #include "agent.h"
-#include "holders.h"
-#include "klock.h"
-#include "log.h"
+#include "client.h"
 #include "query.h"
 #include "records.h"
 
@@ -34,40 +29,9 @@
 #define SO_PEERPIDFD 77
 #endif
 
-#define ACCEPT_ROUND 64			/* connections taken in one round, so that nobody else starves */
-#define OFFER_AFTER_NS 5000000u		/* a shorter wait needs no OFFER: stopping just then is as rare as stopping after GO */
-#define OFFER_WAIT_NS 1000000000u	/* an OFFER not taken by then is withdrawn */
-#define WATCH_AFTER_NS 100000000u	/* a GO without DONE for so long: watch the process itself */
+#define ACCEPT_ROUND 64	/* connections taken in one round, so that nobody else starves */
 
-enum client_state { CLIENT_NEW, CLIENT_IDENTIFY, CLIENT_WAIT, CLIENT_OFFERED, CLIENT_GO, CLIENT_QUERY, CLIENT_DEAD };
-
-struct client {
-	struct agent *agent;
-	struct loop_io io, process;	/* the connection; the pidfd of its program */
-	struct hash_node node;
-	struct list parked;
-	struct ucred cred;
-	enum client_state state;
-	uint64_t id;
-	struct name *name;
-	struct wire_msg msg;		/* the REQUEST or STANDS */
-	int fd;				/* received, until identified */
-	struct identity *identity;
-	enum identify_kind kind;
-	unsigned session;		/* of the GO */
-	bool go_parked;			/* a GO that waits for the lease */
-	bool closed;
-	struct list answers;		/* an answer of the cover that is to be sent */
-	enum cover_answer answer;
-	uint64_t since_ns, go_ns;
-	struct loop_timer timer;
-	char command[16];
-};
-
-static void client_close(struct client *client);
-static void request_begin(struct client *client);
-
-static int client_send(struct client *client, const struct wire_msg *msg, const char *text)
+int client_send(struct client *client, const struct wire_msg *msg, const char *text)
 {
 	struct iovec iov[2] = { { (void *)msg, sizeof *msg }, { (void *)text, msg->text_len } };
 	struct msghdr hdr = { .msg_iov = iov, .msg_iovlen = msg->text_len ? 2 : 1 };
@@ -76,7 +40,7 @@ static int client_send(struct client *client, const struct wire_msg *msg, const 
 }
 
 /* Sends a message without text; a client that cannot be reached is dropped. Returns whether it lives. */
-static bool client_tell(struct client *client, enum wire_type type, int err, enum lock_mode mode)
+bool client_tell(struct client *client, enum wire_type type, int err, enum lock_mode mode)
 {
 	struct wire_msg msg;
 
@@ -104,7 +68,7 @@ void client_fail(struct client *client, int err, const char *text)
 	client_close(client);
 }
 
-static void client_release(struct client *client)
+void client_release(struct client *client)
 {
 	free(client->identity);
 	free(client);
@@ -120,7 +84,7 @@ void clients_release_dead(struct agent *agent)
 	}
 }
 
-static void client_close(struct client *client)
+void client_close(struct client *client)
 {
 	struct agent *agent = client->agent;
 	struct name *name = client->name;
@@ -195,7 +159,7 @@ static void process_event(struct loop_io *io, uint32_t events)
 }
 
 /* The connection may outlive the process in a forked child; the pidfd does not. */
-static void watch_process(struct client *client)
+void client_watch_process(struct client *client)
 {
 	socklen_t len = sizeof client->process.fd;
 
@@ -219,221 +183,6 @@ static void watch_process(struct client *client)
 	}
 }
 
-/* --- answers --- */
-
-static void timer_fired(struct loop_timer *timer)
-{
-	struct client *client = timer->arg;
-	const char *why;
-
-	switch (client->state) {
-	case CLIENT_WAIT:	/* a try that nobody has answered */
-		if (!(client->msg.flags & WIRE_FLAG_NONBLOCK))
-			return;
-		if (client->agent->state == STORE_GRACE ||
-		    (client->agent->state == STORE_UP && agent_may_go(client->agent, &why))) {
-			if (client_tell(client, WIRE_BUSY, 0, MODE_NONE))
-				client_close(client);
-			return;
-		}
-		agent_may_go(client->agent, &why);
-		client_fail(client, ENOLCK, why);
-		return;
-	case CLIENT_OFFERED:
-		client_close(client);
-		return;
-	case CLIENT_GO:
-		watch_process(client);
-		return;
-	default:
-		return;
-	}
-}
-
-static void set_timer(struct client *client, uint64_t delay_ns)
-{
-	loop_timer_set(client->agent->loop, &client->timer, loop_now_ns() + delay_ns);
-}
-
-static void send_go(struct client *client)
-{
-	client->state = CLIENT_GO;
-	client->session = client->agent->session;
-	client->go_ns = loop_now_ns();
-	set_timer(client, WATCH_AFTER_NS);
-	client_tell(client, WIRE_GO, 0, MODE_NONE);
-}
-
-static void give_go(struct client *client)
-{
-	const char *why;
-
-	if (!agent_may_go(client->agent, &why)) {
-		client->go_parked = true;
-		list_remove(&client->parked);
-		list_append(&client->agent->parked, &client->parked);
-		return;
-	}
-	client->go_parked = false;
-	if (loop_now_ns() - client->since_ns < OFFER_AFTER_NS) {
-		send_go(client);
-		return;
-	}
-	client->state = CLIENT_OFFERED;
-	set_timer(client, OFFER_WAIT_NS);
-	client_tell(client, WIRE_OFFER, 0, MODE_NONE);
-}
-
-/*
- * The cover calls this from inside an event, and a client that turns out dead
- * ends in a second event: so the answer is noted and sent by clients_answer().
- */
-void client_answer(struct client *client, enum cover_answer answer)
-{
-	client->answer = answer;
-	list_remove(&client->answers);
-	list_append(&client->agent->answers, &client->answers);
-}
-
-void clients_answer(struct agent *agent)
-{
-	while (agent->answers.next != &agent->answers) {
-		struct client *client = list_entry(agent->answers.next, struct client, answers);
-
-		list_remove(&client->answers);
-		if (client->answer == ANSWER_GO)
-			give_go(client);
-		else if (client->answer == ANSWER_CHECK)
-			client_tell(client, WIRE_CHECK, 0, MODE_NONE);
-		else if (client_tell(client, WIRE_BUSY, 0, MODE_NONE))
-			client_close(client);
-	}
-}
-
-void client_asked(struct client *client)
-{
-	watch_process(client);
-	if (client->msg.flags & WIRE_FLAG_NONBLOCK)
-		set_timer(client, (uint64_t)client->agent->config->try_timeout_ms * 1000000u);
-}
-
-/* --- requests --- */
-
-/* Puts the request aside until clients_unpark(). A try waits no longer than its bound. */
-static void park(struct client *client)
-{
-	list_remove(&client->parked);
-	list_append(&client->agent->parked, &client->parked);
-	watch_process(client);
-	if (client->msg.flags & WIRE_FLAG_NONBLOCK && !client->timer.slot)
-		set_timer(client, (uint64_t)client->agent->config->try_timeout_ms * 1000000u);
-}
-
-static void stands(struct client *client)
-{
-	struct name *name = client->name;
-	bool yes = !name->cover.probing && name->cover.mode >= (enum lock_mode)client->msg.mode;
-
-	if (client_tell(client, WIRE_STANDING, yes ? 0 : ENOLCK, MODE_NONE))
-		client->state = CLIENT_NEW;	/* a STANDS on a connection of its own; the client closes it */
-}
-
-static void request_begin(struct client *client)
-{
-	struct agent *agent = client->agent;
-	bool try = client->msg.flags & WIRE_FLAG_NONBLOCK;
-	const char *why;
-
-	client->state = CLIENT_WAIT;
-	if (agent->state == STORE_REFUSED) {
-		client_fail(client, ENOLCK, agent->state_text);
-		return;
-	}
-	if (!agent_may_go(agent, &why)) {
-		park(client);
-		return;
-	}
-	if (client->msg.type == WIRE_STANDS) {
-		stands(client);
-		return;
-	}
-	if (cover_request(&client->name->cover, client->id, (enum lock_mode)client->msg.mode, try)) {
-		client_fail(client, ENOLCK, "the agent is out of memory");
-		return;
-	}
-	name_settle(client->name);
-}
-
-/* The descriptor is known: find its rule and name. */
-static void identified(void *arg)
-{
-	struct client *client = arg;
-	struct agent *agent = client->agent;
-	const struct identity *identity = client->identity;
-	struct rules_match match;
-	char key[RULES_NAME_MAX + 2], text[600];
-	int fd = client->fd, err;
-	bool local;
-
-	if (client->closed) {
-		close(fd);
-		client_release(client);
-		return;
-	}
-	client->state = CLIENT_NEW;
-	if (client->kind == IDENTIFY_REFUSED) {
-		log_warn("pid %d: %s", (int)client->cred.pid, identity->reason);
-		client_fail(client, ENOLCK, identity->reason);
-		return;
-	}
-	if (client->kind == IDENTIFY_LOCAL ||
-	    !rules_find(&agent->rules, identity->path, strlen(identity->path), &match)) {
-		if (client_tell(client, WIRE_LOCAL, 0, MODE_NONE))
-			client_close(client);
-		return;
-	}
-	memcpy(key, "f:", 2);
-	err = rules_expand(match.name, match.pattern, identity->path, key + 2, sizeof key - 2);
-	if (err < 0) {
-		snprintf(text, sizeof text, "line %u of %s: no name can be made for this path: %s", match.line,
-			 agent->config->file, strerror(-err));
-		client_fail(client, ENOLCK, text);
-		return;
-	}
-	client->name = name_get(agent, key, match.on_lost);
-	if (!client->name) {
-		client_fail(client, ENOLCK, "the agent is out of memory");
-		return;
-	}
-	client->name->active_ns = loop_now_ns();
-	local = identify_is_local(fd);
-	err = name_add_file(client->name, fd, &identity->id, local);
-	close(fd);
-	client->fd = -1;
-	if (err) {
-		snprintf(text, sizeof text, "the agent (uid %d) cannot open %.400s: %s", (int)geteuid(), identity->path,
-			 strerror(-err));
-		client_fail(client, ENOLCK, text);
-		return;
-	}
-	free(client->identity);
-	client->identity = NULL;
-	request_begin(client);
-}
-
-static void identify_job(void *arg)
-{
-	struct client *client = arg;
-
-	client->kind = identify_fd(client->fd, client->identity);
-}
-
-static bool valid_request(const struct wire_msg *msg)
-{
-	return msg->family == FAMILY_FLOCK && (msg->mode == MODE_SH || msg->mode == MODE_EX) &&
-	       !(msg->flags & ~WIRE_FLAG_NONBLOCK);
-}
-
 static void read_command(struct client *client)
 {
 	char path[32];
@@ -449,76 +198,10 @@ static void read_command(struct client *client)
 	client->command[n > 0 ? n - (client->command[n - 1] == '\n') : 0] = 0;
 }
 
-static void on_request(struct client *client, const struct wire_msg *msg, int fd)
-{
-	struct agent *agent = client->agent;
-
-	if (!valid_request(msg)) {
-		if (fd >= 0)
-			close(fd);
-		client_fail(client, EPROTO, "this request is not understood: are library and agent of one version?");
-		return;
-	}
-	if (fd < 0) {
-		client_fail(client, ENOLCK, "the request came without its descriptor: one of the two processes is at its limit of open files");
-		return;
-	}
-	client->msg = *msg;
-	client->fd = fd;
-	agent_check_config(agent);
-	if (agent->config_error[0]) {
-		client_fail(client, ENOLCK, agent->config_error);
-		return;
-	}
-	if (agent->draining && msg->type == WIRE_REQUEST) {
-		client_fail(client, ENOLCK, "the agent was told to end and gives no new locks");
-		return;
-	}
-	client->since_ns = loop_now_ns();
-	client->identity = malloc(sizeof *client->identity);
-	if (!client->identity) {
-		client_fail(client, ENOLCK, "the agent is out of memory");
-		return;
-	}
-	if (identify_is_local(fd)) {
-		identify_job(client);
-		identified(client);
-		return;
-	}
-	client->state = CLIENT_IDENTIFY;
-	if (helper_run(agent->loop, identify_job, identified, client)) {
-		client->state = CLIENT_NEW;
-		client_fail(client, ENOLCK, "the agent has no thread left for this file's filesystem");
-	}
-}
-
-static void on_held(struct client *client, const struct wire_msg *msg)
-{
-	enum lock_mode mode = (enum lock_mode)client->msg.mode, held;
-
-	if (msg->mode == WIRE_HELD_UNKNOWN) {
-		/* Without /proc (in a chroot) the program cannot say: look from here. */
-		held = holders_fd_mode(client->cred.pid, client->msg.fd_number);
-		if (held == mode || (held == MODE_SH && mode == MODE_EX)) {
-			/* The same: the call is over. SH that wants EX: the program drops it and says so. */
-			client_tell(client, WIRE_HELD, 0, held);
-			return;
-		}
-	} else if (msg->mode > MODE_EX) {
-		client_fail(client, EPROTO, "no such mode");
-		return;
-	} else {
-		held = (enum lock_mode)msg->mode;
-	}
-	cover_held(&client->name->cover, client->id, held);
-	name_settle(client->name);
-}
-
 static void on_message(struct client *client, const struct wire_msg *msg, const char *text, int fd)
 {
 	struct agent *agent = client->agent;
 	char query[QUERY_VERB_MAX];
-	const char *why;
 
 	if (fd >= 0 && !(client->state == CLIENT_NEW && (msg->type == WIRE_REQUEST || msg->type == WIRE_STANDS)) &&
 	    !(client->state == CLIENT_GO && msg->type == WIRE_STANDS)) {
@@ -529,38 +212,30 @@ static void on_message(struct client *client, const struct wire_msg *msg, const 
 	case WIRE_REQUEST:
 		if (client->state != CLIENT_NEW)
 			break;
-		on_request(client, msg, fd);
+		call_begin(client, msg, fd);
 		return;
 	case WIRE_STANDS:
 		if (client->state == CLIENT_NEW) {
-			on_request(client, msg, fd);
+			call_begin(client, msg, fd);
 			return;
 		}
 		if (client->state != CLIENT_GO)
 			break;
 		if (fd >= 0)
 			close(fd);
-		client_tell(client, WIRE_STANDING, client->session == agent->session && agent_may_go(agent, &why) &&
-			    client->name->cover.mode >= (enum lock_mode)client->msg.mode ? 0 : ENOLCK, MODE_NONE);
+		call_stands(client);
 		return;
 	case WIRE_HELD:
 		if (client->state != CLIENT_WAIT)
 			break;
-		on_held(client, msg);
+		call_held(client, msg);
 		return;
 	case WIRE_TAKE:
 		if (client->state != CLIENT_OFFERED)
 			break;
-		if (agent_may_go(agent, &why))
-			send_go(client);
-		else
-			give_go(client);
+		call_taken(client);
 		return;
 	case WIRE_DONE:
-		if (client->state != CLIENT_GO)
-			break;
-		client_close(client);
-		return;
 	case WIRE_CANCEL:
 		client_close(client);
 		return;
@@ -650,7 +325,7 @@ void client_accept(struct agent *agent, int listen_fd)
 		client->agent = agent;
 		client->fd = client->process.fd = -1;
 		client->io = (struct loop_io){ .fd = fd, .events = EPOLLIN, .fn = client_event, .arg = client };
-		client->timer = (struct loop_timer){ .fn = timer_fired, .arg = client };
+		client->timer = (struct loop_timer){ .fn = call_timer_fired, .arg = client };
 		list_init(&client->parked);
 		list_init(&client->answers);
 		client->id = agent_next_id(agent);
@@ -668,63 +343,6 @@ void client_accept(struct agent *agent, int listen_fd)
 		}
 		/* The request is there already, as a rule: a shim sends it right after connecting. */
 		client_readable(client);
-	}
-}
-
-/* --- all of them --- */
-
-void clients_unpark(struct agent *agent)
-{
-	struct list again;
-	const char *why;
-
-	if (agent->parked.next == &agent->parked || !agent_may_go(agent, &why))
-		return;
-	again = agent->parked;
-	again.next->prev = again.prev->next = &again;
-	list_init(&agent->parked);
-	while (again.next != &again) {
-		struct client *client = list_entry(again.next, struct client, parked);
-
-		list_remove(&client->parked);
-		if (client->go_parked)
-			give_go(client);
-		else
-			request_begin(client);
-	}
-}
-
-void clients_session_lost(struct agent *agent)
-{
-	for (struct list *l = agent->parked.next; l != &agent->parked; l = l->next) {
-		struct client *client = list_entry(l, struct client, parked);
-
-		if (!client->go_parked)
-			continue;
-		client->go_parked = false;
-		cover_done(&client->name->cover, client->id);
-	}
-}
-
-void clients_fail_waiting(struct agent *agent, const char *text)
-{
-	struct hash_node *node = NULL;
-	struct list failed;
-
-	list_init(&failed);
-	while ((node = hash_walk(&agent->clients, node))) {
-		struct client *client = hash_entry(node, struct client, node);
-
-		if (client->state == CLIENT_WAIT && !client->go_parked) {
-			list_remove(&client->parked);
-			list_append(&failed, &client->parked);
-		}
-	}
-	while (failed.next != &failed) {
-		struct client *client = list_entry(failed.next, struct client, parked);
-
-		list_remove(&client->parked);
-		client_fail(client, ENOLCK, text);
 	}
 }
 

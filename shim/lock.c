@@ -245,6 +245,15 @@ static int converse(struct call *call, int socket)
 			if (err != 1)
 				return err == LOST ? LOST : 0;
 			break;
+		case WIRE_HELD:	/* we could not see it ourselves, the agent has */
+			if (msg.mode == call->mode) {
+				(void)send_type(socket, WIRE_CANCEL, 0, 0);
+				return 0;
+			}
+			(void)sys_flock(call->fd, LOCK_UN);
+			if (send_type(socket, WIRE_HELD, MODE_SH, 0) < 0)
+				return LOST;
+			break;
 		case WIRE_OFFER:
 			if (send_type(socket, WIRE_TAKE, 0, 0) < 0)
 				return LOST;

@@ -51,7 +51,8 @@
 enum wire_type {
 	/* client to agent */
 	WIRE_REQUEST = 1,	/* family, mode, flags, fd_number, start, len, stamp; 1 descriptor */
-	WIRE_HELD = 2,		/* mode: what the description holds; WIRE_HELD_UNKNOWN if /proc is not there */
+	WIRE_HELD = 2,		/* mode: what the description holds; WIRE_HELD_UNKNOWN if /proc is not there. The agent answers that with
+				 * WIRE_HELD and what it sees: the asked mode (the call is over), or SH (drop it, answer HELD SH) */
 	WIRE_TAKE = 3,
 	WIRE_DONE = 4,		/* err: 0, or the errno of the real call */
 	WIRE_CANCEL = 5,

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A client, as client.c (the connection) and call.c (the lock call) share it.
+ *
+ * Life: NEW → (IDENTIFY in a helper thread for files that are not local) → WAIT
+ * (the cover or the store decides) → OFFERED → GO → DEAD. Its request's end is
+ * told to the cover exactly once, in client_close().
+ */
+#ifndef DLOCK_CLIENT_H
+#define DLOCK_CLIENT_H
+
+#include <sys/socket.h>
+
+#include "../shim/wire.h"
+#include "agent.h"
+
+enum client_state { CLIENT_NEW, CLIENT_IDENTIFY, CLIENT_WAIT, CLIENT_OFFERED, CLIENT_GO, CLIENT_QUERY, CLIENT_DEAD };
+
+struct client {
+	struct agent *agent;
+	struct loop_io io, process;	/* the connection; the pidfd of its program */
+	struct hash_node node;
+	struct list parked;
+	struct ucred cred;
+	enum client_state state;
+	uint64_t id;
+	struct name *name;
+	struct wire_msg msg;		/* the REQUEST or STANDS */
+	int fd;				/* received, until identified */
+	struct identity *identity;
+	enum identify_kind kind;
+	unsigned session;		/* of the GO */
+	bool go_parked;			/* a GO that waits for the lease */
+	bool closed;
+	struct list answers;		/* an answer of the cover that is to be sent */
+	enum cover_answer answer;
+	uint64_t since_ns, go_ns;
+	struct loop_timer timer;
+	char command[16];
+};
+
+/* --- client.c --- */
+
+int client_send(struct client *client, const struct wire_msg *msg, const char *text);	/* 0 or -errno; never blocks */
+/* Sends a message without text; a client that cannot be reached is closed. Returns whether it lives. */
+bool client_tell(struct client *client, enum wire_type type, int err, enum lock_mode mode);
+void client_close(struct client *client);	/* the struct lives until the end of the round */
+void client_release(struct client *client);
+/* The connection may outlive the process in a forked child; the pidfd does not. */
+void client_watch_process(struct client *client);
+
+/* --- call.c: what a message means for the call --- */
+
+void call_begin(struct client *client, const struct wire_msg *msg, int fd);	/* REQUEST, or STANDS on a new connection */
+void call_held(struct client *client, const struct wire_msg *msg);
+void call_taken(struct client *client);
+void call_stands(struct client *client);	/* STANDS after GO */
+void call_timer_fired(struct loop_timer *timer);
+
+#endif
