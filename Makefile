@@ -132,6 +132,8 @@ demo: all $(prog_bin) ## two hosts, two copies of one lock file, unmodified prog
 lint: $(BUILD)/.deps ## warnings as errors, shellcheck, layers, exported symbols, licence lines
 	@BUILD=$(BUILD) tests/lint/run.sh
 
+-include tests/bench/bench.mk
+
 # ---- house ----
 
 clean: ## remove what was built

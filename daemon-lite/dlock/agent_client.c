@@ -175,7 +175,7 @@ static int exchange(const char *runtime_dir, struct wire_msg *msg, const char *t
 	free(packet);
 out:
 	close(fd);
-	if (n == 0 && ret_answer)
+	if (ret_answer)
 		*ret_answer = answer;
 	else
 		record_buf_free(&answer);

@@ -18,8 +18,9 @@ struct refusal;
 int agent_connect(const char *runtime_dir, struct refusal *refusal);
 
 /*
- * Asks `verb` and collects the answer's records. Returns 0 with the text in
- * ret_answer (record_buf_free), or -errno (-ENOENT: no agent) with a sentence.
+ * Asks `verb` and collects the answer's records. Returns 0, or -errno (-ENOENT:
+ * no agent) with a sentence. Either way ret_answer holds the records that came
+ * (record_buf_free): without the store an agent still knows its own host.
  */
 int agent_query(const char *runtime_dir, const char *verb, struct record_buf *ret_answer, struct refusal *refusal);
 

@@ -12,6 +12,7 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,11 +22,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../runtime.h"
 #include "dlock.h"
 #include "protect.h"
 
 #ifndef DLOCK_SBINDIR
-#define DLOCK_SBINDIR "/usr/local/sbin"
+#define DLOCK_SBINDIR "/usr/sbin"
 #endif
 
 #define START_TIMEOUT_MS 10000
@@ -131,9 +133,34 @@ static long long now_ms(void)
 	return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
 }
 
-int agent_start(const char *runtime_dir, struct refusal *refusal)
+/* The sentence that an agent which could not start left since then (runtime.h); false if there is none. */
+static bool read_reason(const char *runtime_dir, const struct timespec *since, char *text, size_t size)
 {
 	char path[PATH_MAX];
+	struct stat st;
+	ssize_t n = -1;
+	int fd;
+
+	if ((size_t)snprintf(path, sizeof path, "%s/%s", runtime_dir, RUNTIME_ERROR_FILE) >= sizeof path)
+		return false;
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	if (fd < 0)
+		return false;
+	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
+	    (st.st_mtim.tv_sec > since->tv_sec || (st.st_mtim.tv_sec == since->tv_sec && st.st_mtim.tv_nsec >= since->tv_nsec)))
+		n = read(fd, text, size - 1);
+	close(fd);
+	if (n <= 0)
+		return false;
+	text[n] = '\0';
+	text[strcspn(text, "\n")] = '\0';
+	return true;
+}
+
+int agent_start(const char *runtime_dir, struct refusal *refusal)
+{
+	char path[PATH_MAX], reason[512];
+	struct timespec since;
 	long long until;
 	struct pollfd ended = { .events = POLLIN };
 	pid_t pid = 0;
@@ -141,6 +168,8 @@ int agent_start(const char *runtime_dir, struct refusal *refusal)
 
 	if (beside_dlock("dlockd", path, sizeof path) < 0)
 		snprintf(path, sizeof path, "%s/dlockd", DLOCK_SBINDIR);
+	/* Time stamps of files come from the coarse clock. */
+	clock_gettime(CLOCK_REALTIME_COARSE, &since);
 	n = spawn(path, &pid);
 	if (n < 0) {
 		refuse(refusal, EXIT_TROUBLE, "no agent answers in %s, and %s could not be started (%s); install dlockd or start it by hand", runtime_dir, path, strerror(-n));
@@ -161,8 +190,11 @@ int agent_start(const char *runtime_dir, struct refusal *refusal)
 			n = fd;
 			break;
 		}
-		if (left <= 0) {
-			refuse(refusal, EXIT_TROUBLE, "the agent was started but does not answer in %s; run `dlockd --foreground` to see why", runtime_dir);
+		if (left <= 0 || (ended.fd < 0 && read_reason(runtime_dir, &since, reason, sizeof reason))) {
+			if (read_reason(runtime_dir, &since, reason, sizeof reason))
+				refuse(refusal, EXIT_TROUBLE, "the agent was started and cannot run: %s", reason);
+			else
+				refuse(refusal, EXIT_TROUBLE, "the agent was started but does not answer in %s; run `dlockd --foreground` to see why", runtime_dir);
 			n = -ETIMEDOUT;
 			break;
 		}

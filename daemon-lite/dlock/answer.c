@@ -34,10 +34,10 @@ int answer_ask(const char *runtime_dir, const char *verb, struct answer *ret_ans
 	struct record_buf buf = { 0 };
 	struct answer answer = { NULL, 0 };
 	size_t pos = 0, size = 0;
-	int n = agent_query(runtime_dir, verb, &buf, refusal);
+	int asked, n;
 
-	if (n < 0)
-		return n;
+	memset(ret_answer, 0, sizeof *ret_answer);
+	asked = agent_query(runtime_dir, verb, &buf, refusal);
 	for (;;) {
 		struct record *record;
 
@@ -65,7 +65,7 @@ int answer_ask(const char *runtime_dir, const char *verb, struct answer *ret_ans
 	}
 	record_buf_free(&buf);
 	*ret_answer = answer;
-	return 0;
+	return asked;
 }
 
 void answer_free(struct answer *answer)
@@ -130,6 +130,9 @@ static const char *host_name(const struct answer *answer, const struct record *r
 	for (size_t i = 0; !*name && i < answer->count; i++)
 		if (strcmp(answer->records[i]->kind, "host") == 0 && strcmp(record_get(answer->records[i], "id", ""), id) == 0)
 			name = record_get(answer->records[i], "name", "");
+	for (size_t i = 0; !*name && i < answer->count; i++)
+		if (strcmp(answer->records[i]->kind, "agent") == 0 && strcmp(record_get(answer->records[i], "id", ""), id) == 0)
+			name = record_get(answer->records[i], "host", "");
 	return *name ? name : id;
 }
 
@@ -206,6 +209,14 @@ static const struct record **waiters_of(const struct answer *answer, const char 
 	return waiters;
 }
 
+static bool has_cover(const struct answer *answer, const char *key, const char *host)
+{
+	for (size_t i = 0; i < answer->count; i++)
+		if (is(answer->records[i], "cover", key) && strcmp(record_get(answer->records[i], "host", ""), host) == 0)
+			return true;
+	return false;
+}
+
 void answer_rows(const struct answer *answer, const char *key, struct table *table)
 {
 	const struct record **waiters;
@@ -214,6 +225,17 @@ void answer_rows(const struct answer *answer, const char *key, struct table *tab
 	for (size_t i = 0; i < answer->count; i++)
 		if (is(answer->records[i], "cover", key))
 			cover_rows(answer, key, answer->records[i], table);
+	/* Without the store's answer: what the kernel here shows. */
+	for (size_t i = 0; i < answer->count; i++)
+		if (is(answer->records[i], "holder", key) && !has_cover(answer, key, record_get(answer->records[i], "host", ""))) {
+			const struct record *holder = answer->records[i];
+			const char *cells[ANSWER_COLUMNS] = {
+				answer_name(key), record_get(holder, "mode", "?"), host_name(answer, holder), record_get(holder, "pid", ""),
+				record_get(holder, "command", ""), "", "", "held", "",
+			};
+
+			table_add(table, cells);
+		}
 	waiters = waiters_of(answer, key, &count);
 	for (size_t i = 0; i < count; i++) {
 		const struct record *waiter = waiters[i];

@@ -15,7 +15,8 @@ struct answer {
 	size_t count;
 };
 
-/* Asks the agent and reads its answer. 0, or -errno with a sentence. */
+/* Asks the agent and reads its answer. 0, or -errno with a sentence; records that came before the failure are in
+ * ret_answer all the same (answer_free). */
 struct refusal;
 int answer_ask(const char *runtime_dir, const char *verb, struct answer *ret_answer, struct refusal *refusal);
 void answer_free(struct answer *answer);

@@ -118,6 +118,7 @@ static int print_lock(const struct setting *setting, const char *path, const cha
 		return complain(EXIT_TROUBLE, "the path is too long to ask the agent about it");
 	snprintf(verb, sizeof verb, "check %s", path);
 	if (answer_ask(setting->runtime_dir, verb, &answer, &refusal) < 0) {
+		answer_free(&answer);
 		fflush(stdout);
 		return complain(refusal.code, "%s; who holds and who waits is not known", refusal.text);
 	}

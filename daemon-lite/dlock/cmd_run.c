@@ -34,9 +34,7 @@ static void note_state(const char *runtime_dir)
 		size_t pos = 0;
 		bool again;
 
-		if (agent_query(runtime_dir, "ping", &answer, &refusal) < 0)
-			return;
-		if (records_next(answer.data, answer.len, &pos, &record) <= 0) {
+		if (agent_query(runtime_dir, "ping", &answer, &refusal) < 0 || records_next(answer.data, answer.len, &pos, &record) <= 0) {
 			record_buf_free(&answer);
 			return;
 		}
@@ -49,6 +47,8 @@ static void note_state(const char *runtime_dir)
 			complain(0, "warning: the agent does not reach the store%s%s; locks wait until it does, non-blocking ones fail", *why ? ": " : "", why);
 		else if (strcmp(state, "refused") == 0)
 			complain(0, "warning: the agent cannot use the store%s%s; locks fail until that is corrected", *why ? ": " : "", why);
+		else if (strcmp(state, "lost") == 0)
+			complain(0, "warning: this host has lost its session and ends the holders of its locks%s%s", *why ? ": " : "", why);
 		else if (strcmp(state, "grace") == 0)
 			complain(0, "note: the store is in its grace period%s%s; nothing new is locked until it ends", *why ? ": " : "", why);
 		record_free(record);

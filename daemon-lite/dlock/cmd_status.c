@@ -88,6 +88,23 @@ static void print_idle_hosts(const struct answer *answer)
 	table_free(&table);
 }
 
+/* Keys of the store that are no locks though they are called so, and what the store left out. */
+static void print_odd(const struct answer *answer)
+{
+	for (size_t i = 0; i < answer->count; i++) {
+		const struct record *record = answer->records[i];
+
+		if (strcmp(record->kind, "bad") == 0) {
+			print_safe("\nThe store's key for the lock ", answer_name(record_get(record, "key", "?")));
+			print_safe(" has the wrong type (", record_get(record, "type", "?"));
+			puts("): locks of that name fail until it is removed.");
+		} else if (strcmp(record->kind, "end") == 0 && record_get_u64(record, "left_out", 0)) {
+			print_safe("\n", record_get(record, "left_out", "?"));
+			puts(" more locks are not shown; ask for one by `dlock check PATH`.");
+		}
+	}
+}
+
 static int print_people(const struct answer *answer)
 {
 	struct table table = { .columns = ANSWER_COLUMNS };
@@ -105,6 +122,7 @@ static int print_people(const struct answer *answer)
 		puts("No host has a lock.");
 	table_free(&table);
 	print_idle_hosts(answer);
+	print_odd(answer);
 	return n;
 }
 
@@ -143,6 +161,7 @@ static int print_json(const struct answer *answer)
 	json_begin(&json, "locks", '[');
 	n = answer_each_key(answer, json_key, &json);
 	json_end(&json, ']');
+	json_u64(&json, "left_out", answer_find(answer, "end") ? record_get_u64(answer_find(answer, "end"), "left_out", 0) : 0);
 	json_end(&json, '}');
 	return n;
 }
@@ -154,7 +173,7 @@ int cmd_status(int argc, char **argv)
 	struct setting setting;
 	bool json = false;
 	const char *bad;
-	int argi = 1, n;
+	int argi = 1, asked, n;
 
 	for (;;) {
 		if (options_common(argc, argv, &argi, &bad) < 0)
@@ -168,11 +187,14 @@ int cmd_status(int argc, char **argv)
 		return usage_error("status", "`%s` is not known here", argv[argi]);
 	if (setting_load(&setting, &refusal) < 0)
 		return complain(refusal.code, "%s", refusal.text);
-	n = answer_ask(setting.runtime_dir, "status", &answer, &refusal);
+	asked = answer_ask(setting.runtime_dir, "status", &answer, &refusal);
 	setting_free(&setting);
-	if (n < 0)
-		return complain(refusal.code, "%s", refusal.text);
-	n = json ? print_json(&answer) : print_people(&answer);
+	n = 0;
+	if (asked == 0 || answer.count)
+		n = json ? print_json(&answer) : print_people(&answer);
 	answer_free(&answer);
+	fflush(stdout);
+	if (asked < 0)
+		return complain(refusal.code, "%s", refusal.text);
 	return n < 0 ? complain(EXIT_TROUBLE, "there is not enough memory for the table") : EXIT_DONE;
 }

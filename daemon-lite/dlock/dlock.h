@@ -6,9 +6,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#ifndef DLOCK_VERSION
-#define DLOCK_VERSION "0.1.0"
-#endif
+#include "../version.h"
 
 /* Exit codes; the list in `dlock help` is made from them. */
 enum exit_code {

@@ -23,7 +23,7 @@
 #include "dlock.h"
 
 #ifndef DLOCK_LIBDIR
-#define DLOCK_LIBDIR "/usr/local/lib/dlockshim"
+#define DLOCK_LIBDIR "/usr/lib/dlockshim"
 #endif
 
 #define LIBRARY_NAME "libdlockshim.so"

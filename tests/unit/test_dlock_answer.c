@@ -228,6 +228,7 @@ static void check_refused(struct fake *fake, int err, const char *sentence)
 	assert_int_equal(ask(fake, &answer, &refusal), err);
 	assert_int_equal(refusal.code, EXIT_TROUBLE);
 	assert_non_null(strstr(refusal.text, sentence));
+	answer_free(&answer);
 }
 
 static void test_each_failure_of_the_agent_has_its_sentence(void **state)
