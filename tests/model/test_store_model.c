@@ -1,0 +1,589 @@
+/* SPDX-License-Identifier: MIT */
+/* LINK: tests/model/test_store_model.c tests/model/model_text.c tests/model/store_server.c daemon-lite/store/store_model.c build/lua_scripts.c */
+/* LIBS: hiredis */
+/*
+ * The store's rules twice: random sequences of operations, with every kind of
+ * late, repeated and wrong packet, a server that forgets, and hosts that come
+ * back, run through the Lua scripts on a real redis-server and through the
+ * model. Every reply, every push and the whole state after each operation must
+ * be the same, and sm_check() must be content.
+ *
+ * DLOCK_SEED  the first seed (printed at the start, and by a failure)
+ * DLOCK_RUNS  how many sequences, default 60
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "model_text.h"
+#include "store_server.h"
+
+#define OPS_PER_RUN 400
+#define HISTORY 128
+#define TTL 30000
+
+struct op {
+	enum lua_script_id id;
+	struct sm_caller caller;
+	uint32_t token[2];	/* attach: new, old; reassert: new */
+	uint8_t key, host, mode, try, info;
+	uint32_t req, fence, seq, counter;	/* fence: also maxfence */
+	unsigned cover_count, request_count;
+	struct sm_state_cover covers[SM_KEYS];
+	struct sm_state_request requests[4];
+};
+
+struct run {
+	struct store_server *server;
+	struct inc_names incs;
+	struct sm_store model, snapshot;
+	bool has_snapshot;
+	uint64_t random;
+	struct op history[HISTORY];
+	unsigned done;
+	uint32_t last_req, last_token;
+	char what[160];		/* the last thing done, for a failure's message */
+	uint64_t seed;
+	unsigned counts[LUA_SCRIPT_COUNT][2];	/* refused, taken */
+	unsigned pushes[128];			/* by kind */
+};
+
+static struct store_server server;
+
+/* xorshift64*: the same sequence everywhere. */
+static uint32_t random_below(struct run *run, uint32_t n)
+{
+	run->random ^= run->random >> 12;
+	run->random ^= run->random << 25;
+	run->random ^= run->random >> 27;
+	return (uint32_t)((run->random * 0x2545f4914f6cdd1dull) >> 33) % n;
+}
+
+static bool chance(struct run *run, uint32_t percent)
+{
+	return random_below(run, 100) < percent;
+}
+
+static void fail_run(struct run *run, const char *what, const char *why)
+{
+	fail_msg("%s differ after step %u (%s): %s\n  again: DLOCK_SEED=%llu DLOCK_RUNS=1", what, run->done, run->what, why,
+		 (unsigned long long)run->seed);
+}
+
+/* --- one operation on both sides ------------------------------------------- */
+
+static void run_model(struct run *run, const struct op *op, struct sm_reply *r)
+{
+	struct sm_store *s = &run->model;
+	const struct sm_caller *c = &op->caller;
+
+	switch (op->id) {
+	case LUA_INIT: sm_init(s, c->ttl, r); break;
+	case LUA_ATTACH: sm_attach(s, c, op->token[0], op->token[1], op->info, r); break;
+	case LUA_LEAVE: sm_leave(s, c, r); break;
+	case LUA_ACQUIRE: sm_acquire(s, c, op->key, op->req, op->mode, op->try, op->info, r); break;
+	case LUA_WITHDRAW: sm_withdraw(s, c, op->key, op->req, r); break;
+	case LUA_GIVEBACK: sm_giveback(s, c, op->key, op->mode, op->fence, r); break;
+	case LUA_BUSY: sm_busy(s, c, op->key, op->host, op->req, r); break;
+	case LUA_RENEW: sm_renew(s, c, r); break;
+	case LUA_EXPIRE: sm_expire(s, c, op->host, op->counter, r); break;
+	case LUA_ENDGRACE: sm_endgrace(s, c, r); break;
+	case LUA_REASSERT:
+		sm_reassert(s, c, op->token[0], op->info, op->fence, op->seq, op->covers, op->cover_count,
+			    op->requests, op->request_count, r);
+		break;
+	default:
+		fail_msg("no such operation");
+	}
+}
+
+struct words {
+	char text[48][64];
+	const char *argv[48];
+	int argc;
+};
+
+static void word(struct words *w, const char *text)
+{
+	snprintf(w->text[w->argc], sizeof(w->text[0]), "%s", text);
+	w->argv[w->argc] = w->text[w->argc];
+	w->argc++;
+}
+
+static void word_number(struct words *w, uint32_t number)
+{
+	char text[16];
+
+	snprintf(text, sizeof(text), "%u", number);
+	word(w, text);
+}
+
+static void reassert_words(struct words *w, const struct op *op)
+{
+	word(w, text_token(op->token[0]));
+	word(w, text_info(op->info));
+	word_number(w, op->fence);
+	word_number(w, op->seq);
+	word_number(w, op->cover_count);
+	for (unsigned i = 0; i < op->cover_count; i++) {
+		word(w, text_key(op->covers[i].key));
+		word_number(w, op->covers[i].mode);
+		word(w, text_info(op->covers[i].info));
+	}
+	word_number(w, op->request_count);
+	for (unsigned i = 0; i < op->request_count; i++) {
+		word(w, text_key(op->requests[i].key));
+		word(w, text_req(op->requests[i].req));
+		word_number(w, op->requests[i].mode);
+		word_number(w, op->requests[i].try);
+		word(w, text_info(op->requests[i].info));
+	}
+}
+
+static redisReply *run_lua(struct run *run, const struct op *op)
+{
+	struct words w = { .argc = 0 };
+
+	word(&w, text_host(op->caller.host));
+	word(&w, text_token(op->caller.token));
+	word(&w, op->caller.role == SM_CMD ? "cmd" : "renew");
+	word_number(&w, op->caller.gen);
+	word(&w, inc_name(&run->incs, op->caller.inc));
+	word_number(&w, op->caller.ttl);
+	word_number(&w, op->caller.ack);
+	switch (op->id) {
+	case LUA_ATTACH:
+		word(&w, text_token(op->token[0]));
+		word(&w, text_token(op->token[1]));
+		word(&w, text_info(op->info));
+		break;
+	case LUA_ACQUIRE:
+		word(&w, text_key(op->key));
+		word(&w, text_req(op->req));
+		word_number(&w, op->mode);
+		word_number(&w, op->try);
+		word(&w, text_info(op->info));
+		break;
+	case LUA_WITHDRAW:
+		word(&w, text_key(op->key));
+		word(&w, text_req(op->req));
+		break;
+	case LUA_GIVEBACK:
+		word(&w, text_key(op->key));
+		word_number(&w, op->mode);
+		word_number(&w, op->fence);
+		break;
+	case LUA_BUSY:
+		word(&w, text_key(op->key));
+		word(&w, text_host(op->host));
+		word(&w, text_req(op->req));
+		break;
+	case LUA_EXPIRE:
+		word(&w, text_host(op->host));
+		word_number(&w, op->counter);
+		break;
+	case LUA_REASSERT:
+		reassert_words(&w, op);
+		break;
+	default:
+		break;
+	}
+	return store_server_run(run->server, op->id, w.argc, w.argv);
+}
+
+/* The order of HGETALL is the server's own: the host counters behind a renewal are sorted on both sides. */
+static void sort_counters(struct lines *lines)
+{
+	struct lines tail = { 0 };
+	size_t from = 6;
+
+	if (lines->count < 6 || strcmp(lines->text[0], "ok") || strcmp(lines->text[3], "renewed"))
+		return;
+	from += strtoul(lines->text[5], NULL, 10);
+	for (size_t i = from; i + 1 < lines->count; i += 2)
+		lines_add(&tail, "%s %s", lines->text[i], lines->text[i + 1]);
+	while (lines->count > from)
+		free(lines->text[--lines->count]);
+	lines_sort(&tail);
+	for (size_t i = 0; i < tail.count; i++)
+		lines_add(lines, "%s", tail.text[i]);
+	lines_free(&tail);
+}
+
+static void compare_reply(struct run *run, const redisReply *lua, const struct sm_reply *model)
+{
+	struct lines a = { 0 }, b = { 0 };
+	const char *why;
+
+	lines_of_lua_reply(lua, &a);
+	if (model->inc && model->inc < TEXT_INCS && !run->incs.name[model->inc] && a.count > 2)
+		run->incs.name[model->inc] = strdup(a.text[strcmp(a.text[0], "ok") ? 2 : 1]);
+	lines_of_model_reply(model, &run->model, &run->incs, &b);
+	sort_counters(&a);
+	sort_counters(&b);
+	why = lines_differ(&a, &b);
+	if (why)
+		fail_run(run, "replies", why);
+	lines_free(&a);
+	lines_free(&b);
+}
+
+static void compare_pushes(struct run *run, const struct sm_reply *model)
+{
+	struct lines a = { 0 }, b = { 0 };
+	const char *why;
+
+	for (uint32_t i = 0; i < model->push_count; i++) {
+		redisReply *reply = store_server_next_push(run->server);
+		struct lines text = { 0 };
+
+		lines_of_lua_reply(reply, &text);
+		assert_int_equal(text.count, 4);
+		lines_add(&a, "%s|%s", text.text[2] + strlen(TEST_PREFIX "p:"), text.text[3]);
+		lines_free(&text);
+		freeReplyObject(reply);
+		lines_of_push(&model->push[i], &run->incs, &b);
+	}
+	lines_sort(&a);
+	lines_sort(&b);
+	why = lines_differ(&a, &b);
+	if (why)
+		fail_run(run, "pushes", why);
+	lines_free(&a);
+	lines_free(&b);
+}
+
+static void compare_state(struct run *run)
+{
+	struct lines a = { 0 }, b = { 0 };
+	redisReply *reply = store_server_command(run->server, "EVAL %s 1 %s", dump_script, TEST_PREFIX);
+	const char *why;
+
+	lines_of_lua_reply(reply, &a);
+	lines_sort(&a);
+	lines_of_model_state(&run->model, &run->incs, &b);
+	why = lines_differ(&a, &b);
+	if (why)
+		fail_run(run, "states", why);
+	why = sm_check(&run->model);
+	if (why)
+		fail_run(run, "rules and state", why);
+	lines_free(&a);
+	lines_free(&b);
+	freeReplyObject(reply);
+}
+
+static void do_op(struct run *run, const struct op *op)
+{
+	struct sm_reply model;
+	redisReply *lua;
+
+	snprintf(run->what, sizeof(run->what), "%s host %u role %u token %u gen %u inc %u ack %u key %u req %u mode %u try %u fence %u host %u",
+		 lua_scripts[op->id].name, op->caller.host, op->caller.role, op->caller.token, op->caller.gen, op->caller.inc,
+		 op->caller.ack, op->key, op->req, op->mode, op->try, op->fence, op->host);
+	if (getenv("DLOCK_TRACE"))
+		fprintf(stderr, "%u %s\n", run->done, run->what);
+	run_model(run, op, &model);
+	assert_int_equal(run->model.overflow, 0);
+	lua = run_lua(run, op);
+	compare_reply(run, lua, &model);
+	freeReplyObject(lua);
+	compare_pushes(run, &model);
+	compare_state(run);
+	run->counts[op->id][model.verb != SM_REFUSED]++;
+	for (uint32_t i = 0; i < model.push_count; i++)
+		run->pushes[model.push[i].kind]++;
+	run->history[run->done % HISTORY] = *op;
+	run->done++;
+}
+
+/* --- choosing operations --------------------------------------------------- */
+
+static struct sm_caller choose_caller(struct run *run)
+{
+	const struct sm_store *s = &run->model;
+	struct sm_caller c = { .host = (uint8_t)random_below(run, SM_HOSTS), .role = random_below(run, 2) ? SM_CMD : SM_RENEW };
+	const struct sm_host *h = &s->host[c.host];
+
+	c.token = h->token;
+	c.gen = h->gen[c.role];
+	c.inc = s->inc;
+	c.ttl = s->ttl ? s->ttl : TTL;
+	if (chance(run, 30) && h->seq)
+		c.ack = h->outbox_count > 30 ? h->seq : random_below(run, h->seq + 2);
+	switch (random_below(run, 60)) {	/* something of an earlier life, or plainly wrong */
+	case 0: c.token = run->last_token ? 1 + random_below(run, run->last_token) : 0; break;
+	case 1: c.gen = c.gen ? c.gen - 1 : 1; break;
+	case 2: c.inc = s->last_inc ? random_below(run, s->last_inc + 1) : 0; break;
+	case 3: c.ttl = TTL + 1; break;
+	case 4: c.gen++; break;
+	}
+	return c;
+}
+
+static uint32_t some_fence(struct run *run, uint8_t key, uint8_t host)
+{
+	uint32_t fence = run->model.cover[key][host].fence;
+
+	return fence && chance(run, 85) ? fence : random_below(run, run->model.fence + 2);
+}
+
+/* A request that waits, of this host or (host = SM_HOSTS) of any; else one that may have existed. */
+static void some_request(struct run *run, unsigned host, struct op *op)
+{
+	uint32_t n = run->model.queue_count;
+
+	op->host = (uint8_t)random_below(run, SM_HOSTS);
+	op->req = random_below(run, run->last_req + 2);
+	for (uint32_t i = 0, from = n ? random_below(run, n) : 0; i < n && chance(run, 90); i++) {
+		const struct sm_request *q = &run->model.queue[(from + i) % n];
+
+		if (host == SM_HOSTS ? q->try : q->host == host) {
+			op->host = q->host;
+			op->key = q->key;
+			op->req = q->req;
+			return;
+		}
+	}
+}
+
+static void choose_attach(struct run *run, struct op *op)
+{
+	const struct sm_host *h = &run->model.host[op->caller.host];
+
+	op->token[0] = h->exists ? h->token : ++run->last_token;
+	if (chance(run, 35)) {		/* another agent */
+		op->token[1] = h->token;
+		op->token[0] = ++run->last_token;
+	}
+	if (chance(run, 5))
+		op->token[0] = 1 + random_below(run, run->last_token);
+	if (chance(run, 15))
+		op->caller.gen = random_below(run, 6);
+}
+
+static void choose_reassert(struct run *run, struct op *op)
+{
+	const struct sm_host *h = &run->model.host[op->caller.host];
+
+	op->caller.role = SM_CMD;
+	op->caller.gen = h->exists && chance(run, 90) ? h->gen[SM_CMD] : random_below(run, 5);
+	op->token[0] = h->exists && chance(run, 80) ? h->token : ++run->last_token;
+	op->fence = chance(run, 70) ? run->model.fence : random_below(run, 400);
+	op->seq = chance(run, 70) ? h->seq : random_below(run, 100);
+	for (uint8_t key = 0; key < SM_KEYS; key++)
+		if (chance(run, 40)) {
+			op->covers[op->cover_count].key = key;
+			op->covers[op->cover_count].info = (uint8_t)random_below(run, 9);
+			op->covers[op->cover_count++].mode = (uint8_t)(1 + random_below(run, 2));
+		}
+	while (op->request_count < 3 && run->model.queue_count < 8 && chance(run, 40)) {
+		struct sm_state_request *q = &op->requests[op->request_count++];
+
+		*q = (struct sm_state_request){ .key = (uint8_t)random_below(run, SM_KEYS), .mode = (uint8_t)(1 + random_below(run, 2)),
+						.try = chance(run, 30), .info = 3, .req = ++run->last_req };
+	}
+}
+
+static enum lua_script_id choose_script(struct run *run)
+{
+	static const struct { enum lua_script_id id; unsigned weight, in_grace; } table[] = {
+		{ LUA_ACQUIRE, 36, 12 }, { LUA_GIVEBACK, 22, 6 }, { LUA_WITHDRAW, 8, 4 }, { LUA_BUSY, 8, 2 }, { LUA_RENEW, 7, 4 },
+		{ LUA_ATTACH, 7, 12 }, { LUA_EXPIRE, 2, 1 }, { LUA_LEAVE, 1, 1 }, { LUA_ENDGRACE, 1, 5 }, { LUA_REASSERT, 1, 14 },
+		{ LUA_INIT, 1, 1 },
+	};
+	bool grace = run->model.grace || run->model.replid_changed || !run->model.inc;
+	unsigned total = 0, at;
+
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
+		total += grace ? table[i].in_grace : table[i].weight;
+	at = random_below(run, total);
+	for (size_t i = 0;; i++) {
+		unsigned weight = grace ? table[i].in_grace : table[i].weight;
+
+		if (at < weight)
+			return table[i].id;
+		at -= weight;
+	}
+}
+
+static void choose_op(struct run *run, struct op *op)
+{
+	memset(op, 0, sizeof(*op));
+	op->id = choose_script(run);
+	op->caller = choose_caller(run);
+	if (!run->model.host[op->caller.host].exists && chance(run, 70)) {
+		op->id = LUA_ATTACH;
+		op->caller.role = SM_CMD;
+	}
+	op->key = (uint8_t)random_below(run, SM_KEYS);
+	op->mode = (uint8_t)(1 + random_below(run, 2));
+	op->info = (uint8_t)random_below(run, 200);
+	op->host = (uint8_t)random_below(run, SM_HOSTS);
+	switch (op->id) {
+	case LUA_ATTACH: choose_attach(run, op); break;
+	case LUA_ACQUIRE:
+		op->try = chance(run, 25);
+		op->req = ++run->last_req;
+		break;
+	case LUA_WITHDRAW: some_request(run, op->caller.host, op); break;
+	case LUA_GIVEBACK:
+		op->mode = chance(run, 30);	/* keep 0 or 1 */
+		op->fence = some_fence(run, op->key, op->caller.host);
+		break;
+	case LUA_BUSY: some_request(run, SM_HOSTS, op); break;
+	case LUA_EXPIRE: op->counter = run->model.host[op->host].counter - (chance(run, 20) ? 1 : 0); break;
+	case LUA_REASSERT: choose_reassert(run, op); break;
+	case LUA_INIT: op->caller.ttl = TTL; break;
+	default: break;
+	}
+}
+
+/* What happens to the server itself. */
+static void server_command(struct run *run, const char *command)
+{
+	redisReply *reply = store_server_command(run->server, command);
+
+	assert_int_not_equal(reply->type, REDIS_REPLY_ERROR);
+	freeReplyObject(reply);
+}
+
+static const char copy_script[] =
+	"for _, name in ipairs(redis.call('KEYS', ARGV[2] .. '*')) do redis.call('DEL', name) end "
+	"for _, name in ipairs(redis.call('KEYS', ARGV[1] .. '*')) do "
+	"redis.call('COPY', name, ARGV[2] .. string.sub(name, #ARGV[1] + 1)) end return 1";
+
+static void copy_keys(struct run *run, const char *from, const char *to)
+{
+	redisReply *reply = store_server_command(run->server, "EVAL %s 0 %s %s", copy_script, from, to);
+
+	assert_int_equal(reply->type, REDIS_REPLY_INTEGER);
+	freeReplyObject(reply);
+}
+
+static void trouble(struct run *run)
+{
+	switch (random_below(run, 5)) {
+	case 0:
+		snprintf(run->what, sizeof(run->what), "flush");
+		server_command(run, "FLUSHALL");
+		run->has_snapshot = false;
+		sm_flush(&run->model);
+		break;
+	case 1:
+		snprintf(run->what, sizeof(run->what), "snapshot");
+		copy_keys(run, "dlock:", "snap:");
+		run->snapshot = run->model;
+		run->has_snapshot = true;
+		break;
+	case 2:
+		if (!run->has_snapshot)
+			break;
+		snprintf(run->what, sizeof(run->what), "restart with old data");
+		server_command(run, "DEBUG CHANGE-REPL-ID");
+		copy_keys(run, "snap:", "dlock:");
+		sm_restart(&run->model, &run->snapshot);
+		break;
+	default:
+		snprintf(run->what, sizeof(run->what), "restart with all data");
+		server_command(run, "DEBUG CHANGE-REPL-ID");
+		sm_restart(&run->model, &run->model);
+	}
+	compare_state(run);
+}
+
+static void run_sequence(uint64_t seed, unsigned counts[LUA_SCRIPT_COUNT][2], unsigned pushes[128])
+{
+	static struct run run;
+
+	memset(&run, 0, sizeof(run));
+	run.server = &server;
+	run.seed = seed;
+	run.random = seed * 0x9e3779b97f4a7c15ull + 0x1234567;
+	sm_reset(&run.model);
+	server_command(&run, "FLUSHALL");
+	if (chance(&run, 60))
+		do_op(&run, &(struct op){ .id = LUA_INIT, .caller.ttl = TTL });
+	while (run.done < OPS_PER_RUN) {
+		struct op op;
+
+		if (random_below(&run, 150) == 0)
+			trouble(&run);
+		choose_op(&run, &op);
+		if (run.done && chance(&run, 10)) {	/* a packet comes again, now or much later */
+			unsigned back = 1 + random_below(&run, chance(&run, 50) ? 3 : HISTORY);
+
+			op = run.history[(run.done - (back < run.done ? back : run.done)) % HISTORY];
+		}
+		if (run.model.queue_count > SM_REQUESTS - 4 && (op.id == LUA_ACQUIRE || op.id == LUA_REASSERT)) {
+			op.id = LUA_WITHDRAW;
+			some_request(&run, op.caller.host, &op);
+		}
+		if (run.model.host[op.caller.host].outbox_count > SM_OUTBOX / 2)
+			op.caller.ack = run.model.host[op.caller.host].seq;
+		for (uint8_t h = 0; h < SM_HOSTS; h++)	/* nobody's outbox may fill */
+			if (run.model.host[h].outbox_count > SM_OUTBOX - 20) {
+				memset(&op, 0, sizeof(op));
+				op.id = LUA_REASSERT;
+				op.caller = (struct sm_caller){ .host = h, .token = run.model.host[h].token, .ttl = run.model.ttl,
+					.gen = run.model.host[h].gen[SM_CMD], .inc = run.model.inc, .ack = run.model.host[h].seq };
+				op.token[0] = op.caller.token;
+				op.id = run.model.grace || run.model.replid_changed ? LUA_REASSERT : LUA_RENEW;
+			}
+		do_op(&run, &op);
+	}
+	for (int i = 0; i < LUA_SCRIPT_COUNT; i++) {
+		counts[i][0] += run.counts[i][0];
+		counts[i][1] += run.counts[i][1];
+	}
+	for (int i = 0; i < 128; i++)
+		pushes[i] += run.pushes[i];
+	inc_names_free(&run.incs);
+}
+
+/* --- tests ------------------------------------------------------------------ */
+
+static int start_server(void **state)
+{
+	(void)state;
+	return store_server_start(&server);
+}
+
+static int stop_server(void **state)
+{
+	(void)state;
+	store_server_stop(&server);
+	return 0;
+}
+
+static void test_scripts_and_model_agree_on_random_sequences(void **state)
+{
+	const char *seed_text = getenv("DLOCK_SEED"), *runs_text = getenv("DLOCK_RUNS");
+	uint64_t seed = seed_text ? strtoull(seed_text, NULL, 10) : (uint64_t)time(NULL);
+	unsigned long runs = runs_text ? strtoul(runs_text, NULL, 10) : 60;
+	unsigned counts[LUA_SCRIPT_COUNT][2] = { { 0 } }, pushes[128] = { 0 };
+
+	(void)state;
+	print_message("DLOCK_SEED=%llu DLOCK_RUNS=%lu, %d operations each\n", (unsigned long long)seed, runs, OPS_PER_RUN);
+	for (unsigned long i = 0; i < runs; i++)
+		run_sequence(seed + i, counts, pushes);
+	for (int i = 0; i < LUA_STATUS; i++)
+		print_message("%9s: %6u taken, %6u refused\n", lua_scripts[i].name, counts[i][1], counts[i][0]);
+	print_message("   pushes: G %u, R %u, T %u, B %u\n", pushes['G'], pushes['R'], pushes['T'], pushes['B']);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_scripts_and_model_agree_on_random_sequences),
+	};
+
+	return cmocka_run_group_tests(tests, start_server, stop_server);
+}
