@@ -157,12 +157,38 @@ out:
 	return err;
 }
 
+/* Follows the brackets; stack holds those that are open. */
+static int check_bracket(const char *name, const struct lex_token *t, struct lex_token *stack, unsigned *depth, struct config_error *error)
+{
+	static const char opening[] = "{[(", closing[] = "}])";
+	const struct lex_token *last = *depth ? &stack[*depth - 1] : NULL;
+	const char *p;
+
+	if (strchr(opening, *t->text)) {
+		if (*depth == DEPTH_MAX)
+			return config_fail(error, -EINVAL, "%s:%u: brackets are nested more than %d deep; no key needs that",
+					   name, t->line, DEPTH_MAX);
+		stack[(*depth)++] = *t;
+		return 0;
+	}
+	p = strchr(closing, *t->text);
+	if (!p)
+		return 0;
+	if (!last)
+		return config_fail(error, -EINVAL, "%s:%u: syntax error: this `%c` closes nothing; remove it", name, t->line, *p);
+	if (*last->text != opening[p - closing])
+		return config_fail(error, -EINVAL, "%s:%u: syntax error: this `%c` cannot close the `%c` of line %u; close that first",
+				   name, t->line, *p, *last->text, last->line);
+	--*depth;
+	return 0;
+}
+
 int config_text_check(const char *path, const char *text, size_t len, struct config_error *error)
 {
 	struct lex lex = { .text = text, .len = len, .line = 1 };
 	const char *name = config_path_text(path), *nul = memchr(text, '\0', len), *p;
-	struct lex_token t;
-	unsigned line = 1;
+	struct lex_token t, stack[DEPTH_MAX];
+	unsigned line = 1, depth = 0;
 
 	if (nul) {
 		for (p = text; p < nul; p++)
@@ -177,6 +203,8 @@ int config_text_check(const char *path, const char *text, size_t len, struct con
 			return config_fail(error, -EINVAL, "%s:%u: a string begins here and has no end; close it with \"", name, t.line);
 		if (t.kind == LEX_OPEN_COMMENT)
 			return config_fail(error, -EINVAL, "%s:%u: a comment begins here and has no end; close it with */", name, t.line);
+		if (t.kind == LEX_PUNCT && check_bracket(name, &t, stack, &depth, error) < 0)
+			return -EINVAL;
 		if (t.kind == LEX_STRING) {
 			for (p = t.text; p < t.text + t.len; p++) {
 				if (*p != '\\')
@@ -187,6 +215,9 @@ int config_text_check(const char *path, const char *text, size_t len, struct con
 			}
 		}
 	} while (t.kind != LEX_END);
+	if (depth)
+		return config_fail(error, -EINVAL, "%s:%u: syntax error: the `%c` here is never closed; close it",
+				   name, stack[depth - 1].line, *stack[depth - 1].text);
 	return 0;
 }
 

@@ -21,7 +21,7 @@ const char *config_path_text(const char *path);
  */
 int config_file_read(const char *path, char **ret_text, size_t *ret_len, uint64_t *ret_stamp, struct config_error *error);
 
-/* Looks for what libconfig would not tell: an include, a NUL, a string or comment without end. 0 or -EINVAL. */
+/* Looks for what libconfig would not tell, or not where: an include, a NUL, a string, comment or bracket without end. 0 or -EINVAL. */
 int config_text_check(const char *path, const char *text, size_t len, struct config_error *error);
 
 /* The first key that stands in its group a second time: its line, and the name in buf. 0 if there is none. */
