@@ -25,9 +25,42 @@
 #define LINKS_MAX 40
 
 /*
+ * Resolves a directory as far as it exists; what does not is appended as it is
+ * written. 0 or -errno (a ".." in the part that does not exist cannot be followed).
+ */
+static int resolve_directory(const char *path, char *ret_path)
+{
+	char at[PATH_MAX];
+	size_t cut;
+
+	if ((size_t)snprintf(at, sizeof at, "%s", path) >= sizeof at)
+		return -ENAMETOOLONG;
+	for (cut = strlen(at); !realpath(*at ? at : path[0] == '/' ? "/" : ".", ret_path); ) {
+		if (errno != ENOENT || cut == 0)
+			return -errno;
+		while (cut > 0 && at[cut - 1] == '/')
+			cut--;
+		while (cut > 0 && at[cut - 1] != '/')
+			cut--;
+		at[cut] = '\0';
+	}
+	for (const char *name = path + cut; *name; ) {
+		size_t n = strcspn(name, "/"), len = strlen(ret_path);
+
+		if (n == 2 && memcmp(name, "..", 2) == 0)
+			return -ENOENT;
+		if (n > 0 && !(n == 1 && *name == '.') &&
+		    (size_t)snprintf(ret_path + len, PATH_MAX - len, "%s%.*s", ret_path[len - 1] == '/' ? "" : "/", (int)n, name) >= PATH_MAX - len)
+			return -ENAMETOOLONG;
+		name += n + (name[n] == '/');
+	}
+	return 0;
+}
+
+/*
  * The path that an open of `path` would lead to, existing or not: directories
  * are resolved, a symbolic link to a file that is not there yet is followed.
- * 0 or -errno (the directory is not there).
+ * 0 or -errno.
  */
 static int canonical(const char *path, char *ret_path)
 {
@@ -36,7 +69,6 @@ static int canonical(const char *path, char *ret_path)
 	if ((size_t)snprintf(at, sizeof at, "%s", path) >= sizeof at)
 		return -ENAMETOOLONG;
 	for (int i = 0; i < LINKS_MAX; i++) {
-		const char *name;
 		char *slash;
 		ssize_t n;
 
@@ -45,14 +77,14 @@ static int canonical(const char *path, char *ret_path)
 		if (errno != ENOENT)
 			return -errno;
 		slash = strrchr(at, '/');
-		name = slash ? slash + 1 : at;
-		if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
-			return -ENOENT;
-		memcpy(target, name, strlen(name) + 1);
+		snprintf(target, sizeof target, "%s", slash ? slash + 1 : at);
+		if (!*target || strcmp(target, ".") == 0 || strcmp(target, "..") == 0)
+			return resolve_directory(at, ret_path);
 		if (slash)
 			slash[slash == at] = '\0';
-		if (!realpath(slash ? at : ".", directory))
-			return -errno;
+		n = resolve_directory(slash ? at : ".", directory);
+		if (n < 0)
+			return (int)n;
 		if ((size_t)snprintf(ret_path, PATH_MAX, "%s%s%s", directory, directory[1] ? "/" : "", target) >= PATH_MAX)
 			return -ENAMETOOLONG;
 		n = readlink(ret_path, target, sizeof target - 1);
@@ -143,7 +175,7 @@ static int check_path(const struct setting *setting, const char *given)
 	char path[PATH_MAX], name[RULES_NAME_MAX + 1];
 	const struct config_rule *rule;
 	struct stat st;
-	int n = canonical(given, path);
+	int n = *given ? canonical(given, path) : -ENOENT;
 
 	if (n < 0)
 		return complain(EXIT_TROUBLE, "%s cannot be looked up (%s); check its directory", given, strerror(-n));

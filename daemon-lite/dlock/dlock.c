@@ -67,7 +67,7 @@ static void print_help(FILE *out)
 	for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
 		const char *text = commands[i].description;
 
-		fprintf(out, "  dlock %s %s\n", commands[i].name, commands[i].usage);
+		fprintf(out, "  dlock %s%s%s\n", commands[i].name, commands[i].usage[0] ? " " : "", commands[i].usage);
 		while (*text) {
 			size_t len = strcspn(text, "\n");
 
