@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* LINK: config/config.c config/config_file.c config/check.c config/duration.c config/suggest.c config/lex.c config/pattern.c config/rules.c */
+/* LINK: config/config.c config/config_file.c config/check.c config/duration.c config/suggest.c config/lex.c config/pattern.c config/rules.c config/runtime_dir.c */
 /* LIBS: libconfig */
 /* The configuration: the sample against the defaults, and one sentence for each mistake that a person can make. */
 #include <stdarg.h>
@@ -289,6 +289,27 @@ static void test_on_lost_takes_kill_log_and_signals(void **unused)
 		snprintf(text, sizeof text, "namespace = \"n\"; redis = { servers = [ \"redis://h\" ]; }; rules = ( { path = \"/a\"; on_lost = \"%s\"; } );", good[i]);
 		config = load_good(text);
 		assert_string_equal(config->rules[0].on_lost, good[i]);
+		config_free(config);
+	}
+}
+
+/* Programs read this key without libconfig: both must understand it alike. */
+static void test_the_runtime_directory_is_read_alike_with_and_without_libconfig(void **unused)
+{
+	static const char *const written[] = {
+		"/a", "/a\\\\b", "/a\\\"b", "/\\x41\\X7e", "/\\x4", "/\\q\\n\\t\\r\\f\\a", "/a\" /* c \" */ \"/b\" # \"\n \"c", "/a\nb", "/\303\251 {[(", "/\\\\\" \"\\\\",
+	};
+	char text[512], buf[256];
+	size_t i;
+
+	(void)unused;
+	for (i = 0; i < sizeof written / sizeof *written; i++) {
+		struct config *config;
+
+		snprintf(text, sizeof text, "/* \" */ %s // runtime_dir = \"/no\";\nruntime_dir = \"%s\";\n", GOOD, written[i]);
+		config = load_good(text);
+		assert_int_equal(runtime_dir_scan(text, strlen(text), buf, sizeof buf), strlen(config->runtime_dir));
+		assert_string_equal(buf, config->runtime_dir);
 		config_free(config);
 	}
 }
@@ -710,6 +731,7 @@ int main(void)
 		cmocka_unit_test(test_linger_left_out_never_exceeds_a_short_ttl),
 		cmocka_unit_test(test_good_servers_pass),
 		cmocka_unit_test(test_on_lost_takes_kill_log_and_signals),
+		cmocka_unit_test(test_the_runtime_directory_is_read_alike_with_and_without_libconfig),
 		cmocka_unit_test(test_an_unknown_key_is_named_with_the_one_meant),
 		cmocka_unit_test(test_a_key_in_the_wrong_place_is_sent_to_the_right_one),
 		cmocka_unit_test(test_a_time_without_unit_is_told_to_have_one),
