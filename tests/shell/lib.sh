@@ -201,13 +201,14 @@ exec_on() {
 	shift
 	[ "$HOSTS" = b ] && enter=(nsenter -t "${HOST_INIT[$host]}" -m -u -i -n -p --)
 	exec "${enter[@]}" env DLOCKSHIM_CONFIG="$WORK/$host/conf" DLOCKSHIM_RUNTIME_DIR="$(runtime_on "$host")" \
-		LD_PRELOAD="$BUILD/libdlockshim.so" "$@"
+		DLOCKSHIM_LOG="$WORK/$host/shim.log" LD_PRELOAD="$BUILD/libdlockshim.so" "$@"
 }
 exec_bare() {
 	local host=$1 enter=()
 	shift
 	[ "$HOSTS" = b ] && enter=(nsenter -t "${HOST_INIT[$host]}" -m -u -i -n -p --)
-	exec "${enter[@]}" env DLOCKSHIM_CONFIG="$WORK/$host/conf" DLOCKSHIM_RUNTIME_DIR="$(runtime_on "$host")" "$@"
+	exec "${enter[@]}" env DLOCKSHIM_CONFIG="$WORK/$host/conf" DLOCKSHIM_RUNTIME_DIR="$(runtime_on "$host")" \
+		DLOCKSHIM_LOG="$WORK/$host/shim.log" "$@"
 }
 
 # on HOST COMMAND…: an unmodified program with the library; off: the same without.
@@ -311,6 +312,7 @@ join_again() {
 }
 
 agent_log() { cat "$(runtime_seen "$1")/dlockd.log" 2>/dev/null; }
+shim_log() { cat "$WORK/$1/shim.log" 2>/dev/null; }
 
 # ---- programs that lock on command (progs/actor.c) ----
 
@@ -456,6 +458,7 @@ tearDown() {
 			for host in $HOST_LIST; do
 				echo "--- the agent's log on $host:"
 				agent_log "$host" | tail -n "${LOG_LINES:-25}"
+				[ ! -s "$WORK/$host/shim.log" ] || { echo "--- the library's log on $host:"; shim_log "$host" | tail -n 5; }
 			done
 		fi
 		_shunit_test_=
