@@ -60,12 +60,12 @@ test_stopped_holder_is_ended_too() {
 }
 
 test_holder_is_ended_when_the_agent_is_frozen_and_the_guard_alone_is_left() {
-	local ended n old
+	local ended old
 	take a A f ex
 	queue b B f ex
 	cut_off A
 	# An agent that is killed as often as it comes: the guard must do it itself.
-	for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30; do
+	for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30; do
 		old=$(agent_pid A) && kill -STOP "$old" 2>/dev/null
 		gone "${ACTOR_PID[a]}" && break
 		nap 0.1

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: MIT
+"""hostile.py RUNTIME_DIR WHAT: a client of the agent that does not keep to shim/wire.h."""
+import os
+import socket
+import struct
+import sys
+
+MAGIC, VERSION = 0x6B434C44, 1
+REQUEST, HELD, TAKE, DONE, CANCEL, STANDS, RULES, QUERY = 1, 2, 3, 4, 5, 6, 7, 8
+
+
+def message(kind, text=b"", magic=MAGIC, version=VERSION, text_len=None, mode=2, flags=1, stamp=0):
+    return struct.pack("<IHHHHIiiqqQQQII", magic, version, kind, 1, mode, flags, 0, 3, 0, 0, 0, 0, stamp, os.getpid(),
+                       len(text) if text_len is None else text_len) + text
+
+
+def connect(directory):
+    client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    client.settimeout(10)
+    client.connect(directory + "/agent.sock")
+    return client
+
+
+def send(client, data, fds=()):
+    try:
+        if fds:
+            socket.send_fds(client, [data], list(fds))
+        else:
+            client.send(data)
+        return client.recv(70000)
+    except (BrokenPipeError, ConnectionResetError, TimeoutError):
+        return b""
+
+
+def garbage(directory):
+    for size in (0, 1, 4, 71, 72, 73, 500, 65000):
+        send(connect(directory), os.urandom(size) or b"\0")
+
+
+def malformed(directory):
+    for data in (message(QUERY, magic=1), message(QUERY, version=9), message(QUERY, text_len=60000), message(QUERY, b"ping")[:40],
+                 message(99), message(0), message(HELD), message(TAKE), message(DONE), message(QUERY), message(QUERY, b"\0\0\0"),
+                 message(QUERY, b"nonsense " + b"x" * 60000), message(QUERY, b"check " + b"/" * 60000), message(QUERY, b"check relative")):
+        send(connect(directory), data)
+
+
+def without_descriptor(directory):
+    reply = send(connect(directory), message(REQUEST))
+    print("answered" if len(reply) >= 72 else "closed")
+
+
+def many_descriptors(directory):
+    files = [os.open("/dev/null", os.O_RDONLY) for _ in range(100)]
+    send(connect(directory), message(REQUEST), files)
+    send(connect(directory), message(QUERY, b"ping"), files)
+
+
+def states(directory):
+    """Each message in each state of a call."""
+    path = sys.argv[3]
+    for second in (REQUEST, HELD, TAKE, DONE, CANCEL, STANDS, RULES, QUERY, 77):
+        for mode in (0, 1, 2, 9, 255):
+            file = os.open(path, os.O_RDWR | os.O_CREAT)
+            client = connect(directory)
+            client.settimeout(0.05)
+            send(client, message(REQUEST, mode=mode), [file])
+            send(client, message(second, mode=mode))
+            os.close(file)
+
+
+def never_reads(directory):
+    clients = []
+    for _ in range(20):
+        client = connect(directory)
+        client.setblocking(False)
+        try:
+            for _ in range(2000):
+                client.send(message(QUERY, b"status"))
+        except (BlockingIOError, BrokenPipeError, ConnectionResetError):
+            pass
+        clients.append(client)
+    print("stuck", flush=True)
+    sys.stdin.readline()
+
+
+def thousand(directory):
+    import resource
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
+    clients = []
+    for _ in range(1000):
+        client = connect(directory)
+        client.send(message(QUERY, b"ping"))
+        clients.append(client)
+    answered = 0
+    for client in clients:
+        try:
+            answered += len(client.recv(70000)) >= 72
+        except OSError:
+            pass
+    print("answered", answered)
+
+
+globals()[sys.argv[2]](sys.argv[1])
