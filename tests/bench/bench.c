@@ -6,6 +6,7 @@
  *   bench BUILD [--profile]
  */
 #include <inttypes.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -281,6 +282,23 @@ static void measure_renewals(void)
 
 /* --- where the time of (1) goes --- */
 
+/* Whether somebody traces the process. */
+static bool traced(pid_t pid)
+{
+	char path[64], line[128];
+	int tracer = 0;
+	FILE *in;
+
+	snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+	in = fopen(path, "re");
+	while (in && fgets(line, sizeof line, in))
+		if (sscanf(line, "TracerPid: %d", &tracer) == 1)
+			break;
+	if (in)
+		fclose(in);
+	return tracer != 0;
+}
+
 static void trace(pid_t pid, const char *who, struct bench_worker *worker)
 {
 	char number[16];
@@ -295,6 +313,12 @@ static void trace(pid_t pid, const char *who, struct bench_worker *worker)
 		dup2(1, 2);
 		execlp("strace", "strace", "-q", "-f", "-c", "-U", "calls,name", "-p", number, (char *)NULL);
 		_exit(127);
+	}
+	for (int i = 0; i < 500 && !traced(pid) && waitpid(tracer, &status, WNOHANG) == 0; i++)
+		poll(NULL, 0, 10);
+	if (!traced(pid)) {
+		puts("strace cannot trace it; is it installed?");
+		return;
 	}
 	bench_do(worker, BENCH_PAIRS, 0, 2000, "");
 	kill(tracer, SIGINT);

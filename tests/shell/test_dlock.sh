@@ -1,0 +1,205 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# The dlock command: what `run` refuses and how it protects, what `check` and
+# `status` say, and that `init` says it only once.
+. "$(dirname "$0")/lib.sh"
+WORLD='A B'
+
+# run_on HOST ARGS…: dlock run on a host. Its exit code is RC, what it said on stderr is SAID, on stdout OUT.
+run_on() {
+	local host=$1
+	shift
+	OUT=$(dlock "$host" run "$@" 2>"$WORK/said")
+	RC=$?
+	SAID=$(cat "$WORK/said")
+}
+refused() {				# SENTENCE CODE WORDS: the last run_on
+	expect "$1: exit code ($SAID)" "$2" "$RC"
+	case $SAID in
+	*"$3"*) ;;
+	*) fail "$1: said '$SAID', not '$3'" ;;
+	esac
+	expect "$1: one sentence" 1 "$(grep -c '' "$WORK/said")"
+}
+program() { cp /bin/true "$WORK/$1" && chmod 755 "$WORK/$1"; }
+script() { printf '%s\n' "$2" >"$WORK/$1" && chmod 755 "$WORK/$1"; }
+
+# json EXPRESSION: of the status of host A, as `s`.
+json() { dlock A status --json | "$PYTHON" -c "import json, sys; s = json.load(sys.stdin); print($1)"; }
+json_is() { [ "$(json "$1" 2>&1)" = "$2" ]; }
+
+test_a_command_under_dlock_run_is_protected() {
+	take b B f ex
+	run_on A flock -n "$(path_on A f)" true
+	expect "excluded by B ($SAID)" 1 "$RC"
+	ask b un 0 >/dev/null
+	run_on A flock -n "$(path_on A f)" sh -c 'exit 7'
+	expect "free again, and the command's own code ($SAID)" 7 "$RC"
+}
+
+test_run_passes_arguments_and_keeps_an_earlier_preload() {
+	run_on A -- printf '%s|' a 'b c' ''
+	expect 'arguments' 'a|b c||' "$OUT"
+	run_on A sh -c 'exit 42'
+	expect 'exit code' 42 "$RC"
+	OUT=$(LD_PRELOAD=libc.so.6 dlock A run sh -c 'echo "$LD_PRELOAD"')
+	expect 'preload' "$BUILD/libdlockshim.so:libc.so.6" "$OUT"
+	run_on A env "$BUILD/dlock" run sh -c 'echo "$LD_PRELOAD"'
+	expect 'once is enough' "$BUILD/libdlockshim.so" "$OUT"
+}
+
+test_run_refuses_what_cannot_be_protected() {
+	run_on A "$PROGS/static_sleep"
+	refused 'static' 122 'statically linked'
+	program owned
+	chown 65534 "$WORK/owned" && chmod 4755 "$WORK/owned"
+	skip_unless 'a set-user-id file needs root' [ "$(id -u)" = 0 ] || {
+		run_on A "$WORK/owned"
+		refused 'set-user-id' 122 'set-user-id'
+	}
+	script static_script "#!$PROGS/static_sleep"
+	run_on A "$WORK/static_script"
+	refused 'a script for a static interpreter' 122 'statically linked'
+	script clears '#!/usr/bin/env -S -i sh'
+	run_on A "$WORK/clears"
+	refused 'a script that clears the environment' 122 'clears the environment'
+	cp "$BUILD/libdlockshim.so" "$WORK/a b.so"
+	OUT=$(DLOCKSHIM_LIBRARY="$WORK/a b.so" dlock A run true 2>"$WORK/said")
+	RC=$? SAID=$(cat "$WORK/said")
+	refused 'a library with a blank in its path' 122 'LD_PRELOAD cannot carry'
+}
+
+test_run_follows_scripts() {
+	script good '#!/usr/bin/env -S sh -e'
+	run_on A "$WORK/good"
+	expect "a script by env ($SAID)" 0 "$RC"
+	script twice "#!$WORK/good"
+	run_on A "$WORK/twice"
+	expect "a script by a script ($SAID)" 0 "$RC"
+	script loop "#!$WORK/loop"
+	run_on A "$WORK/loop"
+	refused 'a script by itself' 126 'by a script by a script'
+	script nobody '#!/nonexistent/sh'
+	run_on A "$WORK/nobody"
+	refused 'no interpreter' 126 'cannot be executed'
+	script plain 'echo hello'
+	run_on A "$WORK/plain"
+	refused 'no first line' 126 'neither an ELF program nor a script'
+}
+
+test_run_says_what_it_cannot_find_or_execute() {
+	run_on A no-such-command-here
+	refused 'not in PATH' 127 'was not found in PATH'
+	run_on A /nonexistent/program
+	refused 'no such path' 127 'does not exist'
+	run_on A /
+	refused 'a directory' 126 'is a directory'
+	: >"$WORK/data"
+	run_on A "$WORK/data"
+	refused 'not executable' 126 'check its mode'
+	dlock A run 2>/dev/null
+	expect 'no command' 120 $?
+	dlock A run --unknown true 2>/dev/null
+	expect 'an unknown option' 120 $?
+}
+
+test_a_broken_configuration_is_one_sentence() {
+	echo 'nonsense = 1;' >>"$WORK/A/conf"
+	run_on A true
+	refused 'run' 121 "$WORK/A/conf"
+	dlock A status >/dev/null 2>&1
+	expect 'status' 121 $?
+	dlock A check / >/dev/null 2>&1
+	expect 'check' 121 $?
+	dlock A init >/dev/null 2>&1
+	expect 'init' 121 $?
+}
+
+test_a_runtime_directory_of_others_is_refused() {
+	chmod 777 "$(runtime_seen A)"
+	run_on A true
+	refused 'run' 121 'cannot be trusted'
+	chmod 700 "$(runtime_seen A)"
+}
+
+test_without_an_agent_status_says_so_and_check_knows_the_rule() {
+	local out
+	dlock A status >/dev/null 2>"$WORK/said"
+	expect 'status' 121 $?
+	assertContains "$(cat "$WORK/said")" 'no agent answers'
+	out=$(dlock A check "$(path_on A f)" 2>/dev/null)
+	expect 'check' 121 $?
+	assertContains "$out" 't/f'
+}
+
+test_check_names_rule_holder_and_waiter() {
+	local out rc
+	take a A f ex
+	queue b B f ex
+	out=$(dlock A check "$(path_on A f)" 2>&1)
+	rc=$?
+	expect 'managed' 0 $rc
+	assertContains "$out" 'name    t/f'
+	assertContains "$out" "$WORK/A/conf:"
+	assertContains 'the holder' "$(echo "$out" | tr -s ' ')" "t/f EX"
+	assertContains 'the waiter' "$out" 'waits 1'
+	out=$(dlock A check "$(path_on A g)" 2>&1)
+	expect 'a free one' 0 $?
+	assertContains "$out" 'Nobody holds it'
+	dlock A check /etc/passwd >/dev/null 2>&1
+	expect 'no rule' 1 $?
+	dlock A check /dev/null >/dev/null 2>&1
+	expect 'a device' 1 $?
+}
+
+test_status_shows_every_lock_of_every_host() {
+	take a A held ex
+	take b B shared sh
+	queue c B held ex
+	take d A idle ex
+	ask d un 0 >/dev/null
+	expect 'names' "['t/held', 't/idle', 't/shared']" "$(json "sorted(l['name'] for l in s['locks'] if l['covers'])")"
+	expect 'the holder' "[('EX', 'held')]" "$(json "[(c['mode'], c['state']) for l in s['locks'] if l['name'] == 't/held' for c in l['covers']]" | sed s/recalled/held/)"
+	expect 'its command' "['actor']" "$(json "[h['command'] for l in s['locks'] if l['name'] == 't/held' for h in l['holders']]")"
+	expect 'the waiter' "[('EX', 'actor', False)]" "$(json "[(w['mode'], w['command'], w['try']) for l in s['locks'] if l['name'] == 't/held' for w in l['waiters']]")"
+	expect 'idle' "['idle']" "$(json "[c['state'] for l in s['locks'] if l['name'] == 't/idle' for c in l['covers']]")"
+	expect 'two hosts' 2 "$(json "len(s['hosts'])")"
+	expect 'no grace' False "$(json "s['store']['grace']")"
+	assertContains "$(dlock A status)" 't/shared'
+	assertContains "$(dlock A status)" 'waits 1'
+}
+
+test_status_is_json_whatever_the_names() {
+	local name=$'new\nline "quoted" \\ \t\xff \xc3\xa4'
+	on A flock "$(path_on A "$name")" true
+	expect 'the name' "$(printf 't/%s' "$name" | od -An -tx1 | tr -d ' \n')" "$(json "[l['name_hex'] for l in s['locks']][0]")"
+	assertNotContains 'no raw bytes in the table' "$(dlock A status)" $'\xff'
+}
+
+test_many_locks_are_all_shown() {
+	for n in $(seq 200); do printf '%s\0' "$(path_on A "n$n")"; done >"$WORK/list"
+	on A sh -c 'exec xargs -0 -n 20 sh -c "for f; do flock \"\$f\" true; done" sh' <"$WORK/list"
+	expect 'count' True "$(json "len(s['locks']) >= 200")"
+}
+
+test_init_says_it_once() {
+	dlock A init >/dev/null 2>"$WORK/said"
+	expect 'the second time' 1 $?
+	assertContains "$(cat "$WORK/said")" 'has data already'
+	dlock A init more >/dev/null 2>&1
+	expect 'an argument' 120 $?
+}
+
+test_help_lists_commands_and_exit_codes() {
+	local word
+	for word in init run check status version help 120 121 122 126 127; do
+		assertContains "$("$BUILD/dlock" --help)" " $word"
+	done
+	"$BUILD/dlock" nonsense 2>/dev/null
+	expect 'no such command' 120 $?
+	"$BUILD/dlock" status --config 2>/dev/null
+	expect 'no value' 120 $?
+}
+
+not_control || exit 0
+. shunit2
