@@ -43,13 +43,15 @@ static void copy_harmless(char *to, size_t size, const char *from)
 static enum redis_answer answer_of_error(const struct redis_value *reply, struct redis_header *header)
 {
 	static const char *const later[] = {
-		"LOADING", "BUSY", "MASTERDOWN", "READONLY", "NOREPLICAS", "TRYAGAIN", "CLUSTERDOWN", "UNKILLABLE", "MISCONF",
+		"LOADING", "BUSY", "MASTERDOWN", "NOREPLICAS", "TRYAGAIN", "CLUSTERDOWN", "UNKILLABLE", "MISCONF",
 	};
 	static const char *const denied[] = { "NOAUTH", "NOPERM", "WRONGPASS" };
 
 	copy_harmless(header->text, sizeof(header->text), reply->str);
 	if (redis_value_is_error(reply, "NOSCRIPT"))
 		return ANSWER_NOSCRIPT;
+	if (redis_value_is_error(reply, "READONLY"))
+		return ANSWER_ROLE;
 	for (size_t i = 0; i < sizeof(later) / sizeof(later[0]); i++)
 		if (redis_value_is_error(reply, later[i]))
 			return ANSWER_RETRY;

@@ -1,0 +1,583 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The session on the loop's thread: which step comes next, and what each answer of
+ * the store means for it.
+ *
+ *   DETACHED -> ATTACHING -> (LEAVING -> DETACHED)
+ *                         -> REASSERTING -> PROVING/STANDING
+ *                         -> PROVING -> STANDING
+ *   any -> LOST -> DETACHED (store_rejoin)
+ *
+ * Invariants. A token is on disk before it is sent. Nothing is sent for the agent
+ * but while STANDING. In one process an incarnation is left only by a re-assertion
+ * before our own deadline, or by `lost`; a session is never resumed after its kill
+ * deadline, because its holders are being ended.
+ */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../log.h"
+#include "redis_store.h"
+
+#define MS 1000000ull
+#define SETTLED_NS (1000 * MS)	/* a session that stood so long starts its back-off anew */
+
+static const char *label(const struct store *store)
+{
+	return store->shared->door->target.label;
+}
+
+static void current_lease(const struct store *store, struct store_lease *ret_lease)
+{
+	redis_lease_fill(atomic_load(&store->shared->last_good_ns), store->ttl_ms, ret_lease);
+}
+
+/* --- what the agent is told --- */
+
+void redis_session_state(struct store *store, enum store_state state, const char *format, ...)
+{
+	char text[REDIS_TEXT_MAX];
+	va_list ap;
+
+	va_start(ap, format);
+	vsnprintf(text, sizeof(text), format, ap);
+	va_end(ap);
+	if (store->state_told && store->state == state && !strcmp(store->state_text, text))
+		return;
+	store->state = state;
+	store->state_told = true;
+	memcpy(store->state_text, text, sizeof(text));
+	store->events.state(store->arg, state, text);
+}
+
+static void tell_standing(struct store *store)
+{
+	uint64_t gone = loop_now_ns() - store->grace_since_ns, ttl_ns = store->ttl_ms * MS;
+	uint64_t left_s = gone < ttl_ns ? (ttl_ns - gone + 1000 * MS - 1) / (1000 * MS) : 1;
+
+	if (!store->grace)
+		redis_session_state(store, STORE_UP, "Redis at %s", label(store));
+	else
+		redis_session_state(store, STORE_GRACE, "Redis at %s is new or may have forgotten locks: for at most %llu s more nothing new is "
+				    "granted, so that other hosts can claim what they hold (for a new store, `dlock init` "
+				    "before the first lock skips this)", label(store), (unsigned long long)left_s);
+}
+
+void redis_session_seen(struct store *store, const struct redis_header *header)
+{
+	if (!store->has_session || store->needs_reassert || strcmp(header->inc, store->inc) != 0)
+		return;
+	/* Within an incarnation grace only ends; an older reply may come in later. */
+	if (header->grace == store->grace || (header->grace && store->grace_over))
+		return;
+	store->grace = header->grace;
+	store->grace_over = !header->grace;
+	if (store->phase == PHASE_STANDING)
+		tell_standing(store);
+}
+
+/* --- connections --- */
+
+void redis_session_drop_cmd(struct store *store)
+{
+	redis_conn_close(&store->cmd);
+	redis_ops_unsend(store);
+	if (store->phase != PHASE_OFF && store->phase != PHASE_LOST)
+		store->phase = PHASE_DETACHED;
+}
+
+static void reconnect(struct store *store)
+{
+	if (store->standing_since_ns && loop_now_ns() - store->standing_since_ns > SETTLED_NS)
+		store->backoff_ns = 0;
+	store->standing_since_ns = 0;
+	redis_dial_soon(store);
+}
+
+void redis_session_unusable(struct store *store, enum store_state state, const char *why)
+{
+	redis_session_drop_cmd(store);
+	reconnect(store);
+	redis_session_state(store, state, "%s", why);
+}
+
+void redis_session_cmd_down(struct redis_conn *conn, const char *why)
+{
+	struct store *store = conn->arg;
+	char text[REDIS_TEXT_MAX];
+
+	redis_say(text, sizeof(text), "Redis at %s: %s; connecting again", label(store), why);
+	redis_session_unusable(store, STORE_CONNECTING, text);
+}
+
+void redis_session_push_down(struct redis_conn *conn, const char *why)
+{
+	struct store *store = conn->arg;
+
+	log_debug("the subscription at %s ended: %s", label(store), why);
+	redis_dial_soon(store);
+}
+
+/* --- lost --- */
+
+void redis_session_lost(struct store *store, const char *why)
+{
+	char text[REDIS_TEXT_MAX];
+
+	if (store->phase == PHASE_LOST)
+		return;
+	redis_say(text, sizeof(text), "%s", why);	/* it may live in what is freed now */
+	redis_renewal_end(store->renewal);
+	redis_dial_forget(store);
+	redis_session_drop_cmd(store);
+	redis_conn_close(&store->push);
+	redis_ops_drop(store);
+	store->phase = PHASE_LOST;
+	store->session_serial = 0;
+	store->has_session = false;
+	store->needs_reassert = false;
+	store->leave_first = true;
+	store->inc[0] = '\0';
+	store->gen = 0;
+	store->backoff_ns = 0;
+	redis_session_state(store, STORE_CONNECTING, "%s; a new session begins when the holders have ended", text);
+	store->events.lost(store->arg, text);
+}
+
+/* --- attach --- */
+
+static void attach(struct store *store);
+
+static void save(struct store *store)
+{
+	int err = redis_file_save(store->file, &store->id);
+
+	if (err)
+		log_warn("%s cannot be written: %s; after a restart this host may have to wait for its own locks", store->file, strerrordesc_np(-err));
+}
+
+static bool needs_fresh_token(const struct store *store)
+{
+	return !store->id.pending[0] && (!store->has_session || !store->id.token[0]);
+}
+
+/* A session that is not the same agent's gets a new token; on disk before the store sees it. */
+static int prepare_token(struct store *store)
+{
+	int err;
+
+	if (!needs_fresh_token(store))
+		return 0;
+	redis_new_id(store->id.pending);
+	err = redis_file_save(store->file, &store->id);
+	if (err)
+		store->id.pending[0] = '\0';
+	return err;
+}
+
+static void adopt_token(struct store *store)
+{
+	if (!store->id.pending[0])
+		return;
+	memcpy(store->id.token, store->id.pending, sizeof(store->id.token));
+	store->id.pending[0] = '\0';
+	redis_boot_id(store->id.boot, sizeof(store->id.boot));
+	save(store);
+}
+
+static void prove(struct store *store, uint64_t last_good_ns)
+{
+	struct redis_session session = { 0 };
+
+	memcpy(session.host, store->id.host, sizeof(session.host));
+	memcpy(session.token, store->id.token, sizeof(session.token));
+	memcpy(session.inc, store->inc, sizeof(session.inc));
+	store->session_serial = redis_renewal_begin(store->renewal, &session, last_good_ns);
+	store->phase = PHASE_PROVING;
+}
+
+static void stand(struct store *store)
+{
+	store->phase = PHASE_STANDING;
+	store->standing_since_ns = loop_now_ns();
+	store->token_refusals = 0;
+	redis_ops_flush(store);
+	tell_standing(store);
+}
+
+/* The session is attached in the incarnation of header. */
+static void enter(struct store *store, const struct redis_header *header, uint64_t last_good_ns)
+{
+	if (strcmp(store->inc, header->inc) != 0) {
+		strcpy(store->inc, header->inc);
+		store->grace_over = false;
+		store->grace = false;
+	}
+	if (header->grace && !store->grace)
+		store->grace_since_ns = loop_now_ns();
+	store->grace = header->grace && !store->grace_over;
+	store->has_session = true;
+	store->needs_reassert = false;
+	prove(store, last_good_ns);
+	if (atomic_load(&store->shared->last_good_ns))
+		stand(store);
+}
+
+static void left(struct store *store, struct redis_op *op, enum redis_answer answer,
+		 const struct redis_header *header, const struct redis_value *reply)
+{
+	(void)op;
+	(void)reply;
+	if (answer != ANSWER_OK && answer != ANSWER_TOKEN) {
+		/* A grace began meanwhile: what is not re-asserted ends with it. */
+		if (answer == ANSWER_INC || answer == ANSWER_CONFIRM) {
+			store->leave_first = false;
+			redis_session_drop_cmd(store);
+			redis_dial_now(store);
+		} else {
+			redis_session_refused(store, answer, header);
+		}
+		return;
+	}
+	/* A new subscription too: nothing that was pushed to the old session may reach the new one. */
+	store->leave_first = false;
+	store->gen = 0;
+	redis_session_drop_cmd(store);
+	redis_conn_close(&store->push);
+	redis_dial_now(store);
+}
+
+static void leave(struct store *store, const struct redis_header *header)
+{
+	struct redis_op *op = redis_op_new(LUA_LEAVE, "", "");
+
+	if (!op) {
+		redis_session_unusable(store, STORE_CONNECTING, "out of memory");
+		return;
+	}
+	strcpy(store->inc, header->inc);
+	op->control = left;
+	store->phase = PHASE_LEAVING;
+	redis_ops_control(store, op, 0);
+	redis_conn_flush(&store->cmd);
+}
+
+static void begin_reassert(struct store *store, const char *inc);
+
+/* Whoever has another token than ours took this session over: a copy of our state directory. */
+static void attach_refused_token(struct store *store)
+{
+	if (store->has_session) {
+		redis_session_lost(store, "another agent has taken over this host's session in the store");
+		return;
+	}
+	if (++store->token_refusals > 3) {
+		redis_session_unusable(store, STORE_REFUSED, "the store refuses every session of this host; is something else writing its keys?");
+		return;
+	}
+	log_warn("the store knows this host, but not its token (is %s a copy of another host's?): it joins as a new host", store->file);
+	redis_new_id(store->id.host);
+	store->id.token[0] = store->id.pending[0] = '\0';
+	store->leave_first = false;
+	store->gen = 0;
+	attach(store);
+}
+
+static void attach_in_session(struct store *store, bool joined, bool confirmed, const struct redis_header *header)
+{
+	struct store_lease lease;
+
+	current_lease(store, &lease);
+	if (store->needs_reassert || strcmp(header->inc, store->inc) != 0 || !confirmed)
+		begin_reassert(store, header->inc);
+	else if (joined)
+		redis_session_lost(store, "this host's session has expired in the store: it was silent for longer than the lease time");
+	else if (lease.last_good_ns && loop_now_ns() >= lease.kill_ns)
+		redis_session_lost(store, "the lease could not be renewed before its deadline");
+	else
+		enter(store, header, 0);
+}
+
+static void attach_first(struct store *store, bool joined, bool confirmed, const struct redis_header *header,
+			 const struct redis_value *reply, uint64_t sent_ns)
+{
+	uint64_t seq = 0, mode, fence;
+
+	redis_value_u64(reply, ANSWER_ITEMS + 3, &seq);
+	atomic_store(&store->shared->seen, seq);
+	if (store->leave_first && !joined) {
+		leave(store, header);
+		return;
+	}
+	store->leave_first = false;
+	for (size_t i = ANSWER_ITEMS + 5; i + 2 < reply->count; i += 3) {
+		const char *key = redis_value_text(reply, i);
+
+		if (key && redis_value_u64(reply, i + 1, &mode) && mode <= MODE_EX && redis_value_u64(reply, i + 2, &fence))
+			store->events.resumed(store->arg, key, (enum lock_mode)mode, fence);
+	}
+	if (confirmed)
+		enter(store, header, joined ? sent_ns : 0);
+	else
+		begin_reassert(store, header->inc);
+}
+
+static void attached(struct store *store, struct redis_op *op, enum redis_answer answer,
+		     const struct redis_header *header, const struct redis_value *reply)
+{
+	const char *verdict;
+	uint64_t confirmed;
+	bool joined;
+
+	if (answer == ANSWER_TOKEN) {
+		attach_refused_token(store);
+		return;
+	}
+	if (answer != ANSWER_OK) {
+		redis_session_refused(store, answer, header);
+		return;
+	}
+	verdict = redis_value_text(reply, ANSWER_ITEMS);
+	if (!verdict || !redis_value_u64(reply, ANSWER_ITEMS + 1, &store->gen) || !redis_value_u64(reply, ANSWER_ITEMS + 2, &confirmed)) {
+		redis_session_unusable(store, STORE_REFUSED, "the store's answer to `attach` has another form than expected; is another version of dlockshim using it?");
+		return;
+	}
+	joined = !strcmp(verdict, "joined");
+	adopt_token(store);
+	if (store->has_session)
+		attach_in_session(store, joined, confirmed != 0, header);
+	else
+		attach_first(store, joined, confirmed != 0, header, reply, op->sent_ns);
+}
+
+static void attach(struct store *store)
+{
+	struct redis_op *op;
+	int err = prepare_token(store);
+
+	if (err) {
+		char text[REDIS_TEXT_MAX];
+
+		redis_say(text, sizeof(text), "%s cannot be written: %s; the agent needs it before it may hold locks", store->file, strerrordesc_np(-err));
+		redis_session_unusable(store, STORE_REFUSED, text);
+		return;
+	}
+	op = redis_op_new(LUA_ATTACH, "", "");
+	if (!op) {
+		redis_session_unusable(store, STORE_CONNECTING, "out of memory");
+		return;
+	}
+	op->control = attached;
+	store->phase = PHASE_ATTACHING;
+	redis_ops_control(store, op, 3);
+	redis_buf_text(&store->cmd.out, store->id.pending[0] ? store->id.pending : store->id.token);
+	redis_buf_text(&store->cmd.out, store->id.token);
+	redis_buf_text(&store->cmd.out, store->info);
+	redis_conn_flush(&store->cmd);
+}
+
+void redis_session_drive(struct store *store)
+{
+	if (store->phase != PHASE_OFF && store->phase != PHASE_LOST && (!store->cmd.up || !store->push.up)) {
+		redis_dial_soon(store);
+		if (!store->cmd.up || store->phase == PHASE_DETACHED)
+			return;
+	}
+	if (store->phase == PHASE_DETACHED)
+		attach(store);
+}
+
+/* --- re-assertion --- */
+
+static void reasserted(struct store *store, struct redis_op *op, enum redis_answer answer,
+		       const struct redis_header *header, const struct redis_value *reply)
+{
+	const char *cover = op->covers;
+
+	switch (answer) {
+	case ANSWER_OK:
+		break;
+	case ANSWER_NOGRACE:
+		redis_session_lost(store, "the store has forgotten this host's locks, and the time to claim them again is over");
+		return;
+	case ANSWER_CONFLICT:
+		redis_session_lost(store, "the store has forgotten this host's locks, and another host has claimed one of them");
+		return;
+	case ANSWER_TOKEN:
+		redis_session_lost(store, "another agent has taken over this host's session in the store");
+		return;
+	default:
+		redis_session_refused(store, answer, header);
+		return;
+	}
+	if (!redis_value_u64(reply, ANSWER_ITEMS + 1, &store->gen)) {
+		redis_session_lost(store, "the store's answer to `reassert` has another form than expected");
+		return;
+	}
+	for (size_t i = 0; i < op->cover_count; i++) {
+		const char *key = cover + 1;
+		uint64_t fence;
+
+		if (redis_value_u64(reply, ANSWER_ITEMS + 3 + i, &fence))
+			store->events.reasserted(store->arg, key, (enum lock_mode)cover[0], fence);
+		cover = key + strlen(key) + 1;
+	}
+	enter(store, header, 0);
+}
+
+static void begin_reassert(struct store *store, const char *inc)
+{
+	struct store_lease lease;
+
+	current_lease(store, &lease);
+	if (lease.last_good_ns && loop_now_ns() >= lease.failing_ns) {
+		redis_session_lost(store, "the store has forgotten this host's locks, and the lease ended before they could be claimed again");
+		return;
+	}
+	strcpy(store->inc, inc);
+	store->grace_over = false;
+	store->grace = false;
+	store->has_session = true;
+	store->needs_reassert = true;
+	store->phase = PHASE_REASSERTING;
+	redis_ops_drop(store);	/* the complete state says it */
+	store->in_reassert = true;
+	store->reassert_sent = false;
+	store->events.reassert(store->arg);
+	if (store->in_reassert && !store->reassert_sent)
+		store_reassert(store, NULL, 0, NULL, 0, 0);
+	store->in_reassert = false;
+}
+
+void store_reassert(struct store *store, const struct store_cover *covers, size_t cover_count,
+		    const struct store_request *requests, size_t request_count, uint64_t max_fence)
+{
+	struct redis_op *op;
+	size_t size = 1;
+	char *at;
+
+	if (!store->in_reassert || store->reassert_sent || store->phase != PHASE_REASSERTING)
+		return;
+	store->reassert_sent = true;
+	op = redis_op_new(LUA_REASSERT, "", "");
+	for (size_t i = 0; i < cover_count; i++)
+		size += strlen(covers[i].key) + 2;
+	if (op)
+		op->covers = malloc(size);
+	if (!op || !op->covers) {
+		redis_op_free(op);
+		redis_conn_close(&store->cmd);	/* told in the next round, as everything that a call finds out */
+		redis_ops_unsend(store);
+		store->phase = PHASE_DETACHED;
+		redis_dial_soon(store);
+		return;
+	}
+	op->cover_count = cover_count;
+	op->control = reasserted;
+	redis_ops_control(store, op, 6 + 3 * cover_count + 5 * request_count);
+	redis_buf_text(&store->cmd.out, store->id.token);
+	redis_buf_text(&store->cmd.out, store->info);
+	redis_buf_u64(&store->cmd.out, max_fence);
+	redis_buf_u64(&store->cmd.out, atomic_load(&store->shared->seen));
+	redis_buf_u64(&store->cmd.out, cover_count);
+	at = op->covers;
+	for (size_t i = 0; i < cover_count; i++) {
+		redis_buf_text(&store->cmd.out, covers[i].key);
+		redis_buf_u64(&store->cmd.out, covers[i].mode);
+		redis_buf_text(&store->cmd.out, covers[i].info ? covers[i].info : "");
+		*at++ = (char)covers[i].mode;
+		at = stpcpy(at, covers[i].key) + 1;
+	}
+	redis_buf_u64(&store->cmd.out, request_count);
+	for (size_t i = 0; i < request_count; i++) {
+		redis_buf_text(&store->cmd.out, requests[i].key);
+		redis_buf_u64(&store->cmd.out, requests[i].req);
+		redis_buf_u64(&store->cmd.out, requests[i].mode);
+		redis_buf_text(&store->cmd.out, requests[i].try ? "1" : "0");
+		redis_buf_text(&store->cmd.out, requests[i].info ? requests[i].info : "");
+	}
+	redis_conn_flush(&store->cmd);
+}
+
+/* --- refusals and news --- */
+
+void redis_session_refused(struct store *store, enum redis_answer answer, const struct redis_header *header)
+{
+	char text[REDIS_TEXT_MAX];
+
+	if (answer == ANSWER_TOKEN && header->inc[0] && strcmp(header->inc, store->inc) != 0)
+		answer = ANSWER_INC;	/* forgotten with everything else, rather than expired */
+	switch (answer) {
+	case ANSWER_INC:
+	case ANSWER_CONFIRM:
+		if (store->phase == PHASE_STANDING || store->phase == PHASE_PROVING) {
+			begin_reassert(store, header->inc);
+			return;
+		}
+		redis_say(text, sizeof(text), "Redis at %s began anew meanwhile; connecting again", label(store));
+		break;
+	case ANSWER_TOKEN:
+		redis_session_lost(store, "this host's session has expired in the store: it was silent for longer than the lease time");
+		return;
+	case ANSWER_GEN:
+		redis_say(text, sizeof(text), "Redis at %s: a newer connection of this host took over; connecting again", label(store));
+		break;
+	case ANSWER_ROLE:
+		redis_say(text, sizeof(text), "Redis at %s is a replica; locks need the primary: check `redis.servers`", label(store));
+		redis_session_unusable(store, STORE_REFUSED, text);
+		return;
+	case ANSWER_TTL:
+		redis_say(text, sizeof(text), "the other hosts of namespace %s use ttl = \"%sms\", %s says \"%ums\": all must use the same",
+			  store->name_space, header->text, store->config_file, store->ttl_ms);
+		redis_session_unusable(store, STORE_REFUSED, text);
+		return;
+	case ANSWER_RETRY:
+		redis_say(text, sizeof(text), "Redis at %s cannot serve at present: %s", label(store), header->text);
+		break;
+	default:
+		redis_say(text, sizeof(text), "Redis at %s refuses: %s", label(store), header->text);
+		redis_session_unusable(store, STORE_REFUSED, text);
+		return;
+	}
+	redis_session_unusable(store, STORE_CONNECTING, text);
+}
+
+void redis_session_news(struct store *store, struct mail *mail)
+{
+	struct redis_news_mail *news = (struct redis_news_mail *)mail;
+
+	if (news->serial != store->session_serial || !store->session_serial || store->phase == PHASE_LOST)
+		goto done;
+	switch (news->news) {
+	case NEWS_GOOD:
+		redis_session_seen(store, &news->header);
+		if (store->phase == PHASE_PROVING && store->cmd.up)
+			stand(store);
+		redis_push_open_messages(store, news->reply);
+		break;
+	case NEWS_SEEN:
+		redis_session_seen(store, &news->header);
+		break;
+	case NEWS_REFUSED:
+		/* Without a command connection, or in the middle of attaching, that finds out by itself. */
+		if (store->phase == PHASE_STANDING || store->phase == PHASE_PROVING)
+			redis_session_refused(store, news->answer, &news->header);
+		break;
+	case NEWS_LAPSED:
+		redis_session_lost(store, "the lease was not renewed before its deadline");
+		break;
+	case NEWS_FAILED:
+		if (store->phase == PHASE_PROVING)
+			redis_session_state(store, STORE_CONNECTING, "%s", news->text);
+		break;
+	case NEWS_UNUSABLE:
+		if (store->phase == PHASE_STANDING)
+			redis_session_unusable(store, STORE_REFUSED, news->text);
+		break;
+	}
+done:
+	mail->discard(mail);
+}
