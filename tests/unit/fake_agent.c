@@ -250,7 +250,7 @@ static void *run(void *arg)
 	return NULL;
 }
 
-void fake_start(struct fake_agent *agent, void (*script)(struct fake_agent *agent))
+void fake_start_with(struct fake_agent *agent, void (*script)(struct fake_agent *agent), int number)
 {
 	sigset_t all, old;
 
@@ -258,6 +258,7 @@ void fake_start(struct fake_agent *agent, void (*script)(struct fake_agent *agen
 	pthread_mutex_init(&agent->mutex, NULL);
 	pthread_cond_init(&agent->cond, NULL);
 	agent->script = script;
+	agent->number = number;
 	fake_listen(agent);
 	/* Signals are for the thread that locks. */
 	sigfillset(&all);
@@ -265,6 +266,11 @@ void fake_start(struct fake_agent *agent, void (*script)(struct fake_agent *agen
 	if (pthread_create(&agent->thread, NULL, run, agent))
 		abort();
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
+}
+
+void fake_start(struct fake_agent *agent, void (*script)(struct fake_agent *agent))
+{
+	fake_start_with(agent, script, 0);
 }
 
 void fake_finish(struct fake_agent *agent)

@@ -46,6 +46,7 @@ bool fake_log_has(const char *text);
 void fake_clear_log(void);
 
 void fake_start(struct fake_agent *agent, void (*script)(struct fake_agent *agent));
+void fake_start_with(struct fake_agent *agent, void (*script)(struct fake_agent *agent), int number);
 /* Waits for the script's end; fails the test if something was not as expected. */
 void fake_finish(struct fake_agent *agent);
 /* The script's other steps (in the thread). -1: it did not happen within 10 s; agent->why is set. */

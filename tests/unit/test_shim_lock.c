@@ -263,8 +263,7 @@ static int flock_answered(int number, int operation)
 {
 	int fd = fake_open(A), result, saved;
 
-	fake_start(&agent, script_answer);
-	agent.number = number;
+	fake_start_with(&agent, script_answer, number);
 	result = flock(fd, operation);
 	saved = result < 0 ? errno : 0;
 	fake_finish(&agent);
@@ -465,8 +464,7 @@ static void test_a_lock_taken_too_late_is_undone_and_asked_for_anew(void **state
 	int fd = fake_open(A);
 
 	(void)state;
-	fake_start(&agent, script_late);
-	agent.number = ENOLCK;
+	fake_start_with(&agent, script_late, ENOLCK);
 	assert_int_equal(flock(fd, LOCK_EX), 0);
 	fake_finish(&agent);
 	assert_false(fake_is_free_for(A, LOCK_SH));
@@ -534,8 +532,7 @@ static void test_after_the_agents_death_the_next_one_is_asked_whether_the_cover_
 
 		/* The kernel's queue holds the call up, so that the agent is gone when it returns. */
 		assert_int_equal(syscall(SYS_flock, holder, LOCK_EX), 0);
-		fake_start(&agent, script_dies_after_go);
-		agent.number = answer;
+		fake_start_with(&agent, script_dies_after_go, answer);
 		child = fork();
 		if (child == 0) {
 			usleep(50000);
