@@ -1,0 +1,486 @@
+/* SPDX-License-Identifier: MIT */
+/* LINK: daemon-lite/holders.c */
+/* Holders of flocks as /proc shows them, with real processes. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../../daemon-lite/holders.h"
+
+static char path[64];
+static struct inode_id id;
+
+static struct inode_id id_of(const char *file)
+{
+	struct inode_id ret = { 0 };
+	struct stat st;
+
+	if (stat(file, &st) < 0)
+		abort();
+	ret.dev = st.st_dev;
+	ret.ino = st.st_ino;
+	return ret;
+}
+
+static int set_up(void **state)
+{
+	int fd;
+
+	(void)state;
+	strcpy(path, "/tmp/test_holders.XXXXXX");
+	fd = mkostemp(path, O_CLOEXEC);
+	if (fd < 0)
+		return -1;
+	close(fd);
+	id = id_of(path);
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	return unlink(path);
+}
+
+/* --- processes that do something and then sit there ------------------------- */
+
+/* Runs fn in a child; returns its pid when fn has returned there. The child then waits for its end. */
+static pid_t child_start(void (*fn)(void))
+{
+	int pipe_fds[2];
+	char byte = 'x';
+	pid_t pid;
+
+	assert_int_equal(pipe2(pipe_fds, O_CLOEXEC), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		fn();
+		if (write(pipe_fds[1], &byte, 1) != 1)
+			_exit(1);
+		for (;;)
+			pause();
+	}
+	close(pipe_fds[1]);
+	assert_int_equal(read(pipe_fds[0], &byte, 1), 1);
+	close(pipe_fds[0]);
+	return pid;
+}
+
+static void end(pid_t pid)
+{
+	kill(pid, SIGKILL);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+static int lock(int operation)
+{
+	int fd = open(path, O_RDWR);
+
+	if (fd < 0 || flock(fd, operation) < 0)
+		_exit(2);
+	return fd;
+}
+
+static void take_ex(void)
+{
+	lock(LOCK_EX);
+}
+
+static void take_sh(void)
+{
+	lock(LOCK_SH);
+}
+
+static void just_open(void)
+{
+	if (open(path, O_RDWR) < 0)
+		_exit(2);
+}
+
+static void take_and_dup(void)
+{
+	int fd = lock(LOCK_EX);
+
+	for (int i = 0; i < 5; i++)
+		dup(fd);
+}
+
+static void take_and_map(void)
+{
+	int fd = lock(LOCK_EX);
+
+	if (ftruncate(fd, 4096) < 0 || mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED)
+		_exit(2);
+	close(fd);
+}
+
+static void take_many_record_locks(void)
+{
+	int fd = lock(LOCK_EX);
+
+	for (int i = 0; i < 200; i++) {
+		struct flock range = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 2 * i, .l_len = 1 };
+
+		if (fcntl(fd, F_SETLK, &range) < 0)
+			_exit(2);
+	}
+}
+
+static void *thread_with_own_table(void *arg)
+{
+	(void)arg;
+	if (unshare(CLONE_FILES) < 0)
+		_exit(2);
+	lock(LOCK_EX);
+	*(volatile int *)arg = 1;
+	for (;;)
+		pause();
+	return NULL;
+}
+
+static void take_in_a_thread_with_its_own_table(void)
+{
+	static volatile int ready;
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, thread_with_own_table, (void *)&ready);
+	while (!ready)
+		sched_yield();
+}
+
+/* --- what was found ---------------------------------------------------------- */
+
+static struct holder found[64];
+static int found_count;
+
+static void on_holder(void *arg, const struct holder *holder)
+{
+	(void)arg;
+	if (found_count < 64)
+		found[found_count++] = *holder;
+}
+
+static int find(pid_t skip)
+{
+	found_count = 0;
+	return holders_find(&id, 1, skip, on_holder, NULL);
+}
+
+static const struct holder *found_pid(pid_t pid)
+{
+	for (int i = 0; i < found_count; i++)
+		if (found[i].pid == pid)
+			return &found[i];
+	return NULL;
+}
+
+static void test_holder_and_heirs_are_found_and_who_only_opened_is_not(void **state)
+{
+	pid_t reader = child_start(take_sh), reader2 = child_start(take_sh), other = child_start(just_open), heir;
+	int fd;
+
+	(void)state;
+	assert_int_equal(find(0), 2);
+	assert_non_null(found_pid(reader));
+	assert_non_null(found_pid(reader2));
+	assert_int_equal(found_pid(reader)->mode, MODE_SH);
+	assert_false(found_pid(reader)->mapping);
+	assert_string_equal(found_pid(reader)->command, "test_holders");
+	assert_int_equal(find(reader), 1);
+	end(reader);
+	end(reader2);
+	assert_int_equal(find(0), 0);
+
+	/* The one who took it has closed it: the heir holds. */
+	fd = open(path, O_RDWR);
+	flock(fd, LOCK_EX);
+	heir = fork();
+	if (heir == 0)
+		for (;;)
+			pause();
+	assert_int_equal(find(0), 1);
+	close(fd);
+	assert_int_equal(find(0), 1);
+	assert_non_null(found_pid(heir));
+	assert_int_equal(found_pid(heir)->mode, MODE_EX);
+	end(heir);
+	end(other);
+}
+
+static void test_a_holder_is_reported_once_however_many_descriptors_it_has(void **state)
+{
+	pid_t pid = child_start(take_and_dup);
+
+	(void)state;
+	assert_int_equal(find(0), 1);
+	end(pid);
+}
+
+static void test_the_caller_itself_is_no_holder(void **state)
+{
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+
+	(void)state;
+	flock(fd, LOCK_EX);
+	assert_int_equal(find(0), 0);
+	close(fd);
+}
+
+static void test_a_dead_holder_is_gone_before_it_is_reaped(void **state)
+{
+	pid_t pid = child_start(take_ex);
+	siginfo_t info;
+
+	(void)state;
+	assert_int_equal(find(0), 1);
+	kill(pid, SIGKILL);
+	assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+	assert_int_equal(find(0), 0);
+	end(pid);
+}
+
+static void test_a_mapping_that_outlives_the_descriptor_is_found_by_mappings_only(void **state)
+{
+	pid_t pid = child_start(take_and_map);
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+
+	(void)state;
+	assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), -1);
+	assert_int_equal(find(0), 0);
+	found_count = 0;
+	assert_int_equal(holders_find_mappings(&id, 1, 0, on_holder, NULL), 1);
+	assert_int_equal(found[0].pid, pid);
+	assert_true(found[0].mapping);
+	assert_int_equal(holder_signal(&found[0], &id, SIGKILL), 0);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
+	close(fd);
+}
+
+static void test_many_record_locks_do_not_hide_a_flock(void **state)
+{
+	pid_t pid = child_start(take_many_record_locks);
+
+	(void)state;
+	assert_int_equal(find(0), 1);
+	assert_int_equal(found[0].mode, MODE_EX);
+	end(pid);
+}
+
+static void test_a_thread_with_its_own_descriptor_table_is_found(void **state)
+{
+	pid_t pid = child_start(take_in_a_thread_with_its_own_table);
+
+	(void)state;
+	assert_int_equal(find(0), 1);
+	assert_int_equal(found[0].pid, pid);
+	assert_int_equal(holder_signal(&found[0], &id, SIGKILL), 0);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+static void test_each_inode_gets_its_own_holders(void **state)
+{
+	char other_path[] = "/tmp/test_holders.XXXXXX";
+	pid_t pid = child_start(take_ex), heir;
+	int other_fd = mkostemp(other_path, O_CLOEXEC), n = 0;
+	struct inode_id ids[2] = { id_of(other_path), id };
+
+	(void)state;
+	flock(other_fd, LOCK_SH);
+	heir = fork();
+	if (heir == 0)
+		for (;;)
+			pause();
+	close(other_fd);
+	found_count = 0;
+	assert_int_equal(holders_find(ids, 2, 0, on_holder, NULL), 2);
+	for (int i = 0; i < 2; i++)
+		n += (found[i].pid == pid && found[i].inode == 1) || (found[i].pid == heir && found[i].inode == 0);
+	assert_int_equal(n, 2);
+	end(pid);
+	end(heir);
+	unlink(other_path);
+}
+
+/* Two tmpfs give their first files the same inode number. */
+static int same_number_on_two_devices(void)
+{
+	char a[80], b[80], file[2][96];
+	struct inode_id ids[2];
+	pid_t pid;
+	int fd, n;
+
+	snprintf(a, sizeof(a), "%s.a", path);
+	snprintf(b, sizeof(b), "%s.b", path);
+	mkdir(a, 0700);
+	mkdir(b, 0700);
+	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || mount("a", a, "tmpfs", 0, NULL) < 0 ||
+	    mount("b", b, "tmpfs", 0, NULL) < 0)
+		return 77;
+	snprintf(file[0], sizeof(file[0]), "%s/f", a);
+	snprintf(file[1], sizeof(file[1]), "%s/f", b);
+	for (int i = 0; i < 2; i++) {
+		close(open(file[i], O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+		ids[i] = id_of(file[i]);
+	}
+	if (ids[0].ino != ids[1].ino)
+		return 77;
+	fd = open(file[1], O_RDWR);
+	flock(fd, LOCK_EX);
+	pid = fork();
+	if (pid == 0)
+		for (;;)
+			pause();
+	n = holders_find(&ids[0], 1, 0, NULL, NULL);
+	found_count = 0;
+	if (n != 0 || holders_find(ids, 2, 0, on_holder, NULL) != 1 || found[0].inode != 1)
+		n = 1;
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	return n;
+}
+
+static void test_the_same_inode_number_on_another_device_is_another_file(void **state)
+{
+	int status;
+	pid_t pid;
+	char dir[80];
+
+	(void)state;
+	if (geteuid() != 0)
+		skip();
+	pid = fork();
+	if (pid == 0)
+		_exit(same_number_on_two_devices());
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	snprintf(dir, sizeof(dir), "%s.a", path);
+	rmdir(dir);
+	snprintf(dir, sizeof(dir), "%s.b", path);
+	rmdir(dir);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+		skip();
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+/* --- signals -------------------------------------------------------------------- */
+
+static void test_a_stopped_holder_can_be_killed(void **state)
+{
+	pid_t pid = child_start(take_ex);
+
+	(void)state;
+	kill(pid, SIGSTOP);
+	assert_int_equal(find(0), 1);
+	assert_int_equal(holder_signal(&found[0], &id, SIGKILL), 0);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	assert_int_equal(holder_signal(&found[0], &id, SIGKILL), -ESRCH);
+}
+
+static void test_who_has_let_go_is_not_signalled(void **state)
+{
+	pid_t pid = child_start(just_open);
+	struct holder holder = { .pid = pid, .mode = MODE_EX };
+	int status;
+
+	(void)state;
+	assert_int_equal(holder_signal(&holder, &id, SIGKILL), -ESRCH);
+	holder.mapping = true;
+	assert_int_equal(holder_signal(&holder, &id, SIGKILL), -ESRCH);
+	assert_int_equal(waitpid(pid, &status, WNOHANG), 0);
+	end(pid);
+}
+
+/* --- everything -------------------------------------------------------------------- */
+
+static pid_t wanted;
+static char wanted_path[64];
+
+static void on_scan(void *arg, pid_t pid, const char *fd_path, enum lock_mode mode)
+{
+	if (pid != wanted || mode != MODE_SH)
+		return;
+	(*(int *)arg)++;
+	snprintf(wanted_path, sizeof(wanted_path), "%s", fd_path);
+}
+
+static void test_a_scan_gives_descriptors_that_lead_to_the_file(void **state)
+{
+	int seen = 0;
+	struct stat st;
+
+	(void)state;
+	wanted = child_start(take_sh);
+	assert_true(holders_scan_all(on_scan, &seen) >= 1);
+	assert_int_equal(seen, 1);
+	assert_int_equal(stat(wanted_path, &st), 0);
+	assert_true(st.st_ino == id.ino && st.st_dev == id.dev);
+	end(wanted);
+}
+
+static void open_twenty(void)
+{
+	for (int i = 0; i < 20; i++)
+		just_open();
+}
+
+static void test_a_pass_over_many_processes_is_quick(void **state)
+{
+	enum { COUNT = 300 };
+	pid_t pids[COUNT], holder = child_start(take_ex);
+	struct timespec a, b;
+
+	(void)state;
+	for (int i = 0; i < COUNT; i++)
+		pids[i] = child_start(open_twenty);
+	clock_gettime(CLOCK_MONOTONIC, &a);
+	assert_int_equal(find(0), 1);
+	clock_gettime(CLOCK_MONOTONIC, &b);
+	print_message("%d processes with 20 descriptors: %.1f ms\n", COUNT,
+		      (double)(b.tv_sec - a.tv_sec) * 1e3 + (double)(b.tv_nsec - a.tv_nsec) / 1e6);
+	for (int i = 0; i < COUNT; i++)
+		end(pids[i]);
+	end(holder);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_holder_and_heirs_are_found_and_who_only_opened_is_not),
+		cmocka_unit_test(test_a_holder_is_reported_once_however_many_descriptors_it_has),
+		cmocka_unit_test(test_the_caller_itself_is_no_holder),
+		cmocka_unit_test(test_a_dead_holder_is_gone_before_it_is_reaped),
+		cmocka_unit_test(test_a_mapping_that_outlives_the_descriptor_is_found_by_mappings_only),
+		cmocka_unit_test(test_many_record_locks_do_not_hide_a_flock),
+		cmocka_unit_test(test_a_thread_with_its_own_descriptor_table_is_found),
+		cmocka_unit_test(test_each_inode_gets_its_own_holders),
+		cmocka_unit_test(test_the_same_inode_number_on_another_device_is_another_file),
+		cmocka_unit_test(test_a_stopped_holder_can_be_killed),
+		cmocka_unit_test(test_who_has_let_go_is_not_signalled),
+		cmocka_unit_test(test_a_scan_gives_descriptors_that_lead_to_the_file),
+		cmocka_unit_test(test_a_pass_over_many_processes_is_quick),
+	};
+
+	return cmocka_run_group_tests(tests, set_up, tear_down);
+}
