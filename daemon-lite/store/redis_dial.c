@@ -122,7 +122,7 @@ static int dial_start(struct store *store)
 	dial->want_cmd = !store->cmd.up;
 	dial->want_push = !store->push.up;
 	dial->addresses = store->addresses;
-	memcpy(dial->channel, store->channel, sizeof(dial->channel));
+	redis_say(dial->channel, sizeof(dial->channel), "%sp:%s", store->shared->prefix, store->id.host);
 	dial->cmd = dial->push = (struct redis_link){ .fd = -1, .cancel_fd = store->shared->stop_fd };
 	err = redis_thread_start(dial_main, dial, &thread);
 	if (err) {

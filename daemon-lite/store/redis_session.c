@@ -280,6 +280,8 @@ static void attach_refused_token(struct store *store)
 	}
 	log_warn("the store knows this host, but not its token (is %s a copy of another host's?): it joins as a new host", store->file);
 	redis_new_id(store->id.host);
+	redis_conn_close(&store->push);	/* it listens for the other name */
+	redis_dial_soon(store);
 	store->id.token[0] = store->id.pending[0] = '\0';
 	store->leave_first = false;
 	store->gen = 0;

@@ -64,7 +64,6 @@ struct store {
 	void (*on_renewed)(void *arg, const struct store_lease *lease);
 	void *on_renewed_arg;
 	uint32_t ttl_ms;
-	char channel[160];
 	char name_space[80];
 	char config_file[256];
 	char *file;			/* the session file */
