@@ -123,7 +123,7 @@ test: tests ## every test (T=name: only files whose name contains it); N passed,
 check: tests ## the quick part of the tests, under two minutes
 	@BUILD=$(BUILD) tests/run.sh quick $(T)
 
-bench: tests ## lock prices and hand-over times next to floors measured in the same run
+bench: all bench-programs ## lock prices and hand-over times next to floors measured in the same run
 	@BUILD=$(BUILD) tests/bench/run
 
 demo: all $(prog_bin) ## two hosts, two copies of one lock file, unmodified programs that exclude each other
@@ -143,4 +143,5 @@ help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
 	@echo '  BUILD=dir, CFLAGS=…, SAN=address,undefined or SAN=thread, WERROR=1, DEPS=no (do not look for packages)'
 
+-include tests/bench/bench.mk
 -include $(shell [ ! -d $(BUILD) ] || find $(BUILD) -name '*.d')
