@@ -3,8 +3,8 @@
  * Agent and network of the explored world: daemon-lite/cover.c between its
  * programs' connections, the kernel and the store.
  *
- * Commands of a host are executed in order and answered in order; a broken
- * connection sends what has no answer again. Pushes are another channel: they
+ * Commands of a host are executed in order and answered in order; after a break
+ * the host attaches, then sends again what has no answer. Pushes are another channel: they
  * come in any order, as one that was lost comes with a later renewal.
  */
 #include "explore_world.h"
@@ -79,25 +79,25 @@ static void op_ask(void *owner, uint64_t id, enum lock_mode mode, bool try)
 	      try ? "try" : "blocking");
 	if (call)
 		call->licensed = 0;
-	command(h, (struct x_cmd){ .kind = CMD_ACQUIRE, .mode = (uint8_t)mode, .try = try, .req = (uint16_t)id });
+	command(h, (struct x_cmd){ .kind = VERB_ACQUIRE, .mode = (uint8_t)mode, .try = try, .req = (uint16_t)id });
 }
 
 static void op_withdraw(void *owner, uint64_t id)
 {
 	x_say("host %d agent: withdraws request %d", host_of(owner), (int)id);
-	command(host_of(owner), (struct x_cmd){ .kind = CMD_WITHDRAW, .req = (uint16_t)id });
+	command(host_of(owner), (struct x_cmd){ .kind = VERB_WITHDRAW, .req = (uint16_t)id });
 }
 
 static void op_give_back(void *owner, enum lock_mode keep, uint64_t fence)
 {
 	x_say("host %d agent: gives back fence %d, keeps %s", host_of(owner), (int)fence, x_mode_names[keep]);
-	command(host_of(owner), (struct x_cmd){ .kind = CMD_GIVE_BACK, .mode = (uint8_t)keep, .fence = (uint8_t)fence });
+	command(host_of(owner), (struct x_cmd){ .kind = VERB_GIVE_BACK, .mode = (uint8_t)keep, .fence = (uint8_t)fence });
 }
 
 static void op_busy(void *owner, const char *host, uint64_t req)
 {
 	x_say("host %d agent: busy to request %d of host %s", host_of(owner), (int)req, host);
-	command(host_of(owner), (struct x_cmd){ .kind = CMD_BUSY, .host = (uint8_t)atoi(host), .req = (uint16_t)req });
+	command(host_of(owner), (struct x_cmd){ .kind = VERB_BUSY, .host = (uint8_t)atoi(host), .req = (uint16_t)req });
 }
 
 static void op_probe(void *owner, enum lock_mode want)
@@ -301,28 +301,28 @@ void x_net_store(struct x_world *w, int h)
 	cmd->processed = 1;
 	memset(&cmd->reply, 0, sizeof cmd->reply);
 	switch (cmd->kind) {
-	case CMD_ACQUIRE:
+	case VERB_ACQUIRE:
 		x_say("store: acquire %s by host %d, request %d", x_mode_names[cmd->mode], h, cmd->req);
-		x_store_acquire(&w->store, w, h, cmd->req, cmd->mode, cmd->try, &cmd->reply);
 		break;
-	case CMD_WITHDRAW:
+	case VERB_WITHDRAW:
 		x_say("store: withdraw by host %d, request %d", h, cmd->req);
-		x_store_withdraw(&w->store, w, h, cmd->req);
 		break;
-	case CMD_GIVE_BACK:
+	case VERB_GIVE_BACK:
 		x_say("store: give-back of fence %d by host %d, keeps %s", cmd->fence, h, x_mode_names[cmd->mode]);
-		x_store_give_back(&w->store, w, h, cmd->mode, cmd->fence, &cmd->reply);
+		break;
+	case VERB_ATTACH:
+		x_say("store: attach by host %d on its new connection", h);
 		break;
 	default:
 		x_say("store: host %d says busy to request %d of host %d", h, cmd->req, cmd->host);
-		x_store_busy(&w->store, w, cmd->host, cmd->req);
 		break;
 	}
+	x_store_do(&w->store, w, h, cmd);
 	if (cmd->reply.kind == REPLY_GRANTED) {
 		x_say("  store: granted, %s, fence %d, waiting %s", x_mode_names[cmd->reply.mode], cmd->reply.fence,
 		      x_mode_names[cmd->reply.waiting]);
 		granted(w, h, cmd->req, cmd->reply.mode);
-	} else if (cmd->reply.kind == REPLY_COVER) {
+	} else if (cmd->reply.kind >= REPLY_COVER) {
 		x_say("  store: has now %s, fence %d, waiting %s", x_mode_names[cmd->reply.mode], cmd->reply.fence,
 		      x_mode_names[cmd->reply.waiting]);
 	}
@@ -332,8 +332,16 @@ void x_net_break(struct x_world *w, int h)
 {
 	struct x_host *host = &w->host[h];
 
-	x_say("host %d: its connection breaks; %d commands are sent again", h, host->cmd_count);
+	x_say("host %d: its connection breaks; what has no answer is sent again", h);
 	w->breaks--;
+	if (host->cmds[0].kind != VERB_ATTACH) {
+		if (host->cmd_count == X_CMDS) {
+			x_world_fail(w, X_LIVELOCK, "more commands than a world can hold");
+			return;
+		}
+		memmove(&host->cmds[1], &host->cmds[0], host->cmd_count++ * sizeof host->cmds[0]);
+		host->cmds[0] = (struct x_cmd){ .kind = VERB_ATTACH };
+	}
 	for (int i = 0; i < host->cmd_count; i++) {
 		host->cmds[i].processed = 0;
 		memset(&host->cmds[i].reply, 0, sizeof host->cmds[i].reply);
@@ -359,8 +367,9 @@ void x_agent_reply(struct x_world *w, const struct x_def *def, int h)
 		cover_refused(cover, cmd.req);
 		break;
 	case REPLY_COVER:
-		x_say("host %d agent: reads the reply to its give-back: %s, fence %d, waiting %s", h,
-		      x_mode_names[cmd.reply.mode], cmd.reply.fence, x_mode_names[cmd.reply.waiting]);
+	case REPLY_ATTACHED:
+		x_say("host %d agent: reads the reply to its %s: %s, fence %d, waiting %s", h,
+		      cmd.reply.kind == REPLY_COVER ? "give-back" : "attach", x_mode_names[cmd.reply.mode], cmd.reply.fence, x_mode_names[cmd.reply.waiting]);
 		cover_granted(cover, 0, cmd.reply.mode, cmd.reply.fence, cmd.reply.waiting);
 		break;
 	default:

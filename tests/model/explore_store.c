@@ -1,153 +1,106 @@
 /* SPDX-License-Identifier: MIT */
+/* The store's model, compiled here in a size for one lock and three hosts. */
+#define SM_HOSTS 3
+#define SM_KEYS 1
+#define SM_OUTBOX 24
+#define SM_PUSHES 48
+#include "../../daemon-lite/store/store_model.c"
+
 #include "explore_store.h"
 #include "explore_world.h"
 
-#include <string.h>
+enum { TTL = 30000 };
 
-static enum lock_mode waiting_against(const struct x_store *s, int host, enum lock_mode mode)
+/* An initialized store in which every host has joined; what it holds is put in for each command. */
+static struct sm_store *opened(const struct x_store *s)
 {
-	enum lock_mode most = MODE_NONE;
+	static struct sm_store empty, full;
+	struct sm_reply r;
 
+	if (!empty.inc) {
+		sm_init(&empty, TTL, &r);
+		for (uint8_t h = 0; h < SM_HOSTS; h++)
+			sm_attach(&empty, &(struct sm_caller){ .host = h, .role = SM_CMD, .inc = empty.inc, .ttl = TTL },
+				  h + 1u, 0, 0, &r);
+	}
+	full = empty;
+	for (int h = 0; h < SM_HOSTS; h++)
+		full.cover[0][h] = (struct sm_cover){ .fence = s->fence[h], .mode = s->mode[h], .told = s->told[h] };
+	full.fence = s->last_fence;
+	full.ticket = full.queue_count = s->queue_count;
 	for (int i = 0; i < s->queue_count; i++)
-		if (s->queue[i].host != host && !s->queue[i].try && mode_conflicts(s->queue[i].mode, mode))
-			most = mode_max(most, s->queue[i].mode);
-	return most;
+		full.queue[i] = (struct sm_request){ .ticket = (uint32_t)i + 1, .req = s->queue[i].req,
+						     .host = s->queue[i].host, .mode = s->queue[i].mode,
+						     .try = s->queue[i].try };
+	return &full;
 }
 
-static void queue_remove(struct x_store *s, int i)
+static void closed(struct x_store *s, const struct sm_store *full)
 {
-	s->queue_count--;
-	memmove(&s->queue[i], &s->queue[i + 1], (size_t)(s->queue_count - i) * sizeof s->queue[0]);
-	memset(&s->queue[s->queue_count], 0, sizeof s->queue[0]);
-}
-
-static bool conflicts(const struct x_store *s, int host, enum lock_mode mode, int try, int before)
-{
-	for (int h = 0; h < X_STORE_HOSTS; h++)
-		if (h != host && mode_conflicts(s->mode[h], mode))
-			return true;
-	for (int i = 0; !try && i < before; i++)
-		if (s->queue[i].host != host && !s->queue[i].try && mode_conflicts(s->queue[i].mode, mode))
-			return true;
-	return false;
-}
-
-static void take(struct x_store *s, struct x_world *w, int host, enum lock_mode mode)
-{
-	s->mode[host] = (uint8_t)mode_max(s->mode[host], mode);
-	s->fence[host] = ++s->last_fence;
-	for (int i = 0; i < s->queue_count;) {
-		struct x_queued q = s->queue[i];
-
-		if (q.host != host && q.try && mode_conflicts(q.mode, s->mode[host])) {
-			queue_remove(s, i);
-			x_store_pushed(w, q.host, (struct x_push){ .kind = PUSH_BUSY, .req = q.req });
-		} else {
-			i++;
-		}
+	memset(s, 0, sizeof *s);
+	for (int h = 0; h < SM_HOSTS; h++) {
+		s->mode[h] = full->cover[0][h].mode;
+		s->fence[h] = (uint8_t)full->cover[0][h].fence;
+		s->told[h] = full->cover[0][h].told;
 	}
+	s->last_fence = (uint8_t)full->fence;
+	s->queue_count = (uint8_t)full->queue_count;
+	for (uint32_t i = 0; i < full->queue_count; i++)
+		s->queue[i] = (struct x_queued){ .host = full->queue[i].host, .mode = full->queue[i].mode,
+						 .try = full->queue[i].try, .req = (uint16_t)full->queue[i].req };
 }
 
-static void recall(struct x_store *s, struct x_world *w, struct x_queued q)
+static struct x_push small_push(const struct sm_push *p)
 {
-	for (int h = 0; h < X_STORE_HOSTS; h++) {
-		if (h == q.host || !mode_conflicts(s->mode[h], q.mode))
-			continue;
-		x_store_pushed(w, h, (struct x_push){ .kind = q.try ? PUSH_TRY : PUSH_RECALL, .mode = q.mode,
-						      .fence = s->fence[h], .host = q.try ? q.host : 0,
-						      .req = q.try ? q.req : 0 });
-	}
+	static const uint8_t kinds[] = { ['G'] = PUSH_GRANT, ['R'] = PUSH_RECALL, ['T'] = PUSH_TRY, ['B'] = PUSH_BUSY };
+
+	return (struct x_push){ .kind = kinds[p->kind], .mode = p->mode, .fence = (uint8_t)p->fence,
+				.waiting = p->waiting, .host = p->host, .req = (uint16_t)p->req };
 }
 
-static void pump(struct x_store *s, struct x_world *w)
+void x_store_do(struct x_store *s, struct x_world *w, int host, struct x_cmd *cmd)
 {
-	struct x_queued granted[X_QUEUE];
-	int count = 0;
+	static const uint8_t kinds[] = { [SM_QUEUED] = REPLY_QUEUED, [SM_BUSY] = REPLY_BUSY,
+					 [SM_GRANTED] = REPLY_GRANTED, [SM_COVER] = REPLY_COVER,
+					 [SM_RESUMED] = REPLY_ATTACHED,
+					 [SM_ASSERTED] = REPLY_NONE };
+	static struct sm_reply r;
+	struct sm_store *full = opened(s);
+	struct sm_caller caller = { .host = (uint8_t)host, .role = SM_CMD, .inc = full->inc, .ttl = TTL,
+				    .token = full->host[host].token, .gen = full->host[host].gen[SM_CMD] };
+	const char *wrong;
 
-	for (int i = 0; i < s->queue_count;) {
-		struct x_queued q = s->queue[i];
-
-		if (conflicts(s, q.host, q.mode, q.try, i)) {
-			i++;
-			continue;
-		}
-		queue_remove(s, i);
-		take(s, w, q.host, q.mode);
-		granted[count] = q;
-		granted[count].mode = s->mode[q.host];
-		granted[count++].try = s->fence[q.host];
-		i = 0;
+	switch (cmd->kind) {
+	case VERB_ACQUIRE:
+		sm_acquire(full, &caller, 0, cmd->req, cmd->mode, cmd->try, 0, &r);
+		break;
+	case VERB_WITHDRAW:
+		sm_withdraw(full, &caller, 0, cmd->req, &r);
+		break;
+	case VERB_GIVE_BACK:
+		sm_giveback(full, &caller, 0, cmd->mode, cmd->fence, &r);
+		break;
+	case VERB_ATTACH:
+		sm_attach(full, &caller, caller.token, 0, 0, &r);
+		r.mode = r.cover[0].mode;	/* all 0 when it has none */
+		r.fence = r.cover[0].fence;
+		break;
+	default:
+		sm_busy(full, &caller, 0, cmd->host, cmd->req, &r);
+		break;
 	}
-	for (int i = 0; i < count; i++)
-		x_store_pushed(w, granted[i].host,
-			       (struct x_push){ .kind = PUSH_GRANT, .req = granted[i].req, .mode = granted[i].mode,
-						.fence = granted[i].try,
-						.waiting = (uint8_t)waiting_against(s, granted[i].host, granted[i].mode) });
-}
-
-void x_store_acquire(struct x_store *s, struct x_world *w, int host, uint16_t req, enum lock_mode mode, int try,
-		     struct x_reply *ret_reply)
-{
-	struct x_queued q = { .host = (uint8_t)host, .mode = (uint8_t)mode, .try = (uint8_t)try, .req = req };
-
-	for (int i = 0; i < s->queue_count; i++) {
-		if (s->queue[i].host == host && s->queue[i].req == req) {
-			recall(s, w, s->queue[i]);
-			ret_reply->kind = REPLY_QUEUED;
-			return;
-		}
-	}
-	if (conflicts(s, host, mode, try, s->queue_count)) {
-		if (s->queue_count == X_QUEUE) {
-			x_world_fail(w, X_LIVELOCK, "the store's queue is full");
-			return;
-		}
-		s->queue[s->queue_count++] = q;
-		recall(s, w, q);
-		ret_reply->kind = REPLY_QUEUED;
-		return;
-	}
-	take(s, w, host, mode);
-	*ret_reply = (struct x_reply){ .kind = REPLY_GRANTED, .mode = s->mode[host], .fence = s->fence[host],
-				       .waiting = (uint8_t)waiting_against(s, host, s->mode[host]) };
-}
-
-void x_store_withdraw(struct x_store *s, struct x_world *w, int host, uint16_t req)
-{
-	for (int i = 0; i < s->queue_count; i++) {
-		if (s->queue[i].host == host && s->queue[i].req == req) {
-			queue_remove(s, i);
-			break;
-		}
-	}
-	pump(s, w);
-}
-
-void x_store_give_back(struct x_store *s, struct x_world *w, int host, enum lock_mode keep, uint8_t fence,
-		       struct x_reply *ret_reply)
-{
-	if (s->mode[host] && s->fence[host] == fence) {
-		if (keep == MODE_NONE) {
-			s->mode[host] = s->fence[host] = 0;
-		} else if (s->mode[host] == MODE_EX) {
-			s->mode[host] = MODE_SH;
-			s->fence[host] = ++s->last_fence;
-		}
-		pump(s, w);
-	}
-	*ret_reply = (struct x_reply){ .kind = REPLY_COVER, .mode = s->mode[host], .fence = s->fence[host],
-				       .waiting = (uint8_t)waiting_against(s, host, s->mode[host]) };
-}
-
-void x_store_busy(struct x_store *s, struct x_world *w, int host, uint16_t req)
-{
-	for (int i = 0; i < s->queue_count; i++) {
-		if (s->queue[i].host == host && s->queue[i].req == req && s->queue[i].try) {
-			queue_remove(s, i);
-			x_store_pushed(w, host, (struct x_push){ .kind = PUSH_BUSY, .req = req });
-			return;
-		}
-	}
+	if (r.verb == SM_REFUSED)
+		x_world_fail(w, X_BROKEN, "the store refuses a command");
+	cmd->reply = (struct x_reply){ .kind = kinds[r.verb], .mode = (uint8_t)r.mode, .fence = (uint8_t)r.fence,
+				       .waiting = (uint8_t)r.waiting };
+	closed(s, full);
+	wrong = sm_check(full);
+	if (wrong)
+		x_world_fail(w, X_BROKEN, wrong);
+	if (full->overflow || full->queue_count > X_QUEUE)
+		x_world_fail(w, X_LIVELOCK, "more than the store's model can hold");
+	for (uint32_t i = 0; i < r.push_count; i++)
+		x_store_pushed(w, r.push[i].to, small_push(&r.push[i]));
 }
 
 void x_store_fences(const struct x_store *s, uint8_t used[256])
@@ -163,6 +116,7 @@ size_t x_store_bytes(const struct x_store *s, const uint8_t rank[256], uint8_t *
 	for (int h = 0; h < X_STORE_HOSTS; h++) {
 		ret_bytes[n++] = s->mode[h];
 		ret_bytes[n++] = rank[s->fence[h]];
+		ret_bytes[n++] = s->told[h];
 	}
 	memcpy(ret_bytes + n, s->queue, s->queue_count * sizeof s->queue[0]);
 	return n + s->queue_count * sizeof s->queue[0];

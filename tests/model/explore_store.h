@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* The store as the explorer's world sees it: one lock, no sessions, no grace. */
+/*
+ * The store as the explorer's world sees it: one lock, sessions that stand, no
+ * grace. daemon-lite/store/store_model.c does the work; here is only what of
+ * its state can change, in few bytes.
+ */
 #ifndef TESTS_EXPLORE_STORE_H
 #define TESTS_EXPLORE_STORE_H
 
@@ -17,7 +21,7 @@ struct x_push {
 	uint16_t req;
 };
 
-enum x_reply_kind { REPLY_NONE, REPLY_QUEUED, REPLY_BUSY, REPLY_GRANTED, REPLY_COVER };
+enum x_reply_kind { REPLY_NONE, REPLY_QUEUED, REPLY_BUSY, REPLY_GRANTED, REPLY_COVER, REPLY_ATTACHED };
 
 struct x_reply {
 	uint8_t kind, mode, fence, waiting;
@@ -29,21 +33,25 @@ struct x_queued {
 };
 
 struct x_store {
-	uint8_t mode[X_STORE_HOSTS], fence[X_STORE_HOSTS];
+	uint8_t mode[X_STORE_HOSTS], fence[X_STORE_HOSTS], told[X_STORE_HOSTS];
 	uint8_t last_fence, queue_count;
 	struct x_queued queue[X_QUEUE];	/* by ticket */
+};
+
+enum x_verb { VERB_ACQUIRE, VERB_WITHDRAW, VERB_GIVE_BACK, VERB_BUSY, VERB_ATTACH };
+
+struct x_cmd {
+	uint8_t kind, mode, try, host, fence, processed;	/* kind: enum x_verb */
+	uint16_t req;
+	struct x_reply reply;
 };
 
 struct x_world;
 /* Called by the store for each push; in explore_agent.c. */
 void x_store_pushed(struct x_world *w, int host, struct x_push push);
 
-void x_store_acquire(struct x_store *s, struct x_world *w, int host, uint16_t req, enum lock_mode mode, int try,
-		     struct x_reply *ret_reply);
-void x_store_withdraw(struct x_store *s, struct x_world *w, int host, uint16_t req);
-void x_store_give_back(struct x_store *s, struct x_world *w, int host, enum lock_mode keep, uint8_t fence,
-		       struct x_reply *ret_reply);
-void x_store_busy(struct x_store *s, struct x_world *w, int host, uint16_t req);
+/* Does one command of a host; fills cmd->reply. */
+void x_store_do(struct x_store *s, struct x_world *w, int host, struct x_cmd *cmd);
 
 /* For the fingerprint: marks the fences in use; writes the state with the fences' ranks, returns how many bytes. */
 void x_store_fences(const struct x_store *s, uint8_t used[256]);

@@ -317,7 +317,8 @@ bool x_world_possible(const struct x_world *w, const struct x_def *def, struct x
 	case STEP_AGENT:
 		return host->calls[s.arg].live && host->calls[s.arg].in_count;
 	case STEP_STORE:
-		return host->cmd_count && !host->cmds[host->cmd_count - 1].processed;
+		return host->cmd_count && !host->cmds[host->cmd_count - 1].processed &&
+		       !(host->cmds[0].kind == VERB_ATTACH && host->cmds[0].processed);
 	case STEP_REPLY:
 		return host->cmd_count && host->cmds[0].processed && quiet;
 	case STEP_PUSH:
@@ -541,11 +542,17 @@ static bool waits(const struct x_prog *prog)
 	return prog->state == P_WAITS || prog->state == P_KERNEL || prog->state == P_LOOKED;
 }
 
-/* Somebody who never lets go stands against it. */
+/*
+ * Somebody who never lets go stands against it. A description that another
+ * process has locked since this one looked at it counts too: that a process
+ * waits then where Linux would let it pass is a documented difference.
+ */
 static bool waits_for_holder(const struct x_world *w, const struct x_def *def, int h, int p)
 {
 	const struct x_call *call = &w->host[h].calls[call_of(p, &w->host[h].progs[p])];
 
+	if (w->host[h].held[call->desc] != MODE_NONE)
+		return true;
 	for (int g = 0; g < def->hosts; g++)
 		for (int d = 1; d < X_DESCS; d++)
 			if ((g != h || d != call->desc) && mode_conflicts(w->host[g].held[d], call->mode))

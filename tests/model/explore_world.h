@@ -82,14 +82,6 @@ struct x_call {			/* one lock call and its connection */
 	uint8_t licensed;	/* told GO, or granted by the store */
 };
 
-enum x_cmd_kind { CMD_ACQUIRE, CMD_WITHDRAW, CMD_GIVE_BACK, CMD_BUSY };
-
-struct x_cmd {
-	uint8_t kind, mode, try, host, fence, processed;
-	uint16_t req;
-	struct x_reply reply;
-};
-
 enum { HELPER_NONE, HELPER_WAITS, HELPER_WON };
 enum { PROBE_NONE, PROBE_ASKED, PROBE_TAKEN };
 
