@@ -224,7 +224,7 @@ static void raise_cover(struct sm_store *s, struct work *w, uint8_t host, uint8_
 	for (uint32_t i = 0; i < s->queue_count;) {
 		const struct sm_request *q = &s->queue[i];
 
-		if (q->key == w->key && q->try && q->host != host && mode_conflicts(q->mode, cover->mode)) {
+		if (q->key == w->key && q->try && q->host != host && mode_conflicts(q->mode, mode)) {
 			w->busy[w->busy_count++] = *q;
 			remove_request(s, i);
 		} else {
@@ -256,6 +256,17 @@ static void pump(struct sm_store *s, struct work *w)
 	}
 }
 
+/* Tells host of the tries of others that conflict with its cover: its fence is new, or its agent is. */
+static void tell_tries(struct sm_store *s, uint8_t key, uint8_t host, struct sm_reply *r)
+{
+	for (uint32_t i = 0; i < s->queue_count; i++) {
+		const struct sm_request *q = &s->queue[i];
+
+		if (q->key == key && q->try && q->host != host && mode_conflicts(s->cover[key][host].mode, q->mode))
+			push_try(s, r, host, q);
+	}
+}
+
 static void write_lock(struct sm_store *s, struct work *w, struct sm_reply *r)
 {
 	for (uint32_t i = 0; i < w->fresh_count; i++) {
@@ -273,6 +284,9 @@ static void write_lock(struct sm_store *s, struct work *w, struct sm_reply *r)
 	}
 	for (uint32_t i = 0; i < w->busy_count; i++)
 		push(s, r, w->busy[i].host, (struct sm_push){ .kind = 'B', .key = w->key, .req = w->busy[i].req });
+	/* What was told under the old fences would go unanswered. */
+	for (uint32_t i = 0; i < w->fresh_count && !s->grace; i++)
+		tell_tries(s, w->key, w->fresh[i], r);
 }
 
 /* Recalls for a request that is queued. */
@@ -292,26 +306,16 @@ static void recall(struct sm_store *s, const struct sm_request *q, bool again, s
 	}
 }
 
-static void tell(struct sm_store *s, uint8_t key, uint8_t host, bool blocking, struct sm_reply *r)
+static void tell(struct sm_store *s, uint8_t key, uint8_t host, struct sm_reply *r)
 {
 	struct sm_cover *cover = &s->cover[key][host];
 
 	if (cover->mode == MODE_NONE)
 		return;
-	if (blocking) {
-		uint8_t most = waiting_for(s, key, host);
-
-		if (most) {
-			cover->told = (uint8_t)mode_max(cover->told, most);
-			push_recall(s, r, key, host, most);
-		}
-	}
-	for (uint32_t i = 0; i < s->queue_count; i++) {
-		const struct sm_request *q = &s->queue[i];
-
-		if (q->key == key && q->try && q->host != host && mode_conflicts(cover->mode, q->mode))
-			push_try(s, r, host, q);
-	}
+	cover->told = waiting_for(s, key, host);	/* lower too: a reply that said it may have been lost */
+	if (cover->told)
+		push_recall(s, r, key, host, cover->told);
+	tell_tries(s, key, host, r);
 }
 
 static bool uses(const struct sm_store *s, uint8_t key, uint8_t host)
@@ -424,7 +428,7 @@ void sm_attach(struct sm_store *s, const struct sm_caller *c, uint32_t newtoken,
 			r->cover[r->cover_count].mode = s->cover[key][c->host].mode;
 			r->cover[r->cover_count++].fence = s->cover[key][c->host].fence;
 			if (!s->grace)
-				tell(s, key, c->host, true, r);
+				tell(s, key, c->host, r);
 		}
 	}
 }
@@ -506,8 +510,6 @@ void sm_giveback(struct sm_store *s, const struct sm_caller *c, uint8_t key, enu
 		}
 		pump(s, &w);
 		write_lock(s, &w, r);
-		if (keep != MODE_NONE && !s->grace)
-			tell(s, key, c->host, false, r);
 	}
 	set_reply(s, r, SM_COVER);
 	r->mode = cover->mode;
@@ -583,7 +585,7 @@ void sm_endgrace(struct sm_store *s, const struct sm_caller *c, struct sm_reply 
 		write_lock(s, &w, r);
 		for (uint8_t host = 0; host < SM_HOSTS; host++)
 			if (!w.is_fresh[host])
-				tell(s, key, host, true, r);
+				tell(s, key, host, r);
 	}
 	set_reply(s, r, SM_ENDED);
 	r->number = 1;

@@ -67,7 +67,7 @@ for _, lock in ipairs(locks) do
 		reply[#reply + 1] = num(cover.mode)
 		reply[#reply + 1] = cover.fence
 		if grace == '0' then
-			tell(lock, HOST, true)
+			tell(lock, HOST)
 		end
 	end
 end

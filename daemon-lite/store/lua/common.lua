@@ -271,9 +271,10 @@ local function drop_host(lock, host)
 end
 
 -- Raises host's cover to mode, under a new fence; tries of others that conflict
--- with it are refused: this host is about to hold.
+-- with this mode are refused: a program of this host is about to hold it. (Those
+-- that conflict only with what the cover was before are told again, see write_lock.)
 local function raise_cover(lock, host, mode, info)
-	local old = lock.covers[host]
+	local old, wanted = lock.covers[host], mode
 	if old and old.mode > mode then
 		mode = old.mode
 	end
@@ -283,7 +284,7 @@ local function raise_cover(lock, host, mode, info)
 		lock.fresh[#lock.fresh + 1] = host
 	end
 	for _, r in ipairs(lock.queue) do
-		if r.try and not r.dropped and r.host ~= host and (mode == 2 or r.mode == 2) then
+		if r.try and not r.dropped and r.host ~= host and (wanted == 2 or r.mode == 2) then
 			drop_request(lock, r)
 			lock.busy[#lock.busy + 1] = r
 		end
@@ -322,6 +323,16 @@ local function pump(lock)
 		end
 	end
 	sweep(lock)
+end
+
+-- Tells host of the tries of others that conflict with its cover: its fence is new, or its agent is.
+local function tell_tries(lock, host)
+	local cover = lock.covers[host]
+	for _, r in ipairs(lock.queue) do
+		if cover and r.try and r.host ~= host and (cover.mode == 2 or r.mode == 2) then
+			push(host, 'T', lock.key, cover.fence, r.mode, r.host, r.req)
+		end
+	end
 end
 
 local function cover_value(cover)
@@ -370,6 +381,11 @@ local function write_lock(lock, sets)
 	for _, r in ipairs(lock.busy) do
 		push(r.host, 'B', lock.key, r.req)
 	end
+	if grace == '0' then	-- what was told under the old fences would go unanswered
+		for _, host in ipairs(fresh) do
+			tell_tries(lock, host)
+		end
+	end
 end
 
 -- Tells the hosts whose covers conflict with request r, after the write. A
@@ -414,28 +430,21 @@ local function push_recalls(lock, r, hosts)
 	end
 end
 
--- Tells host of the tries of others that conflict with its cover (its fence is
--- new, or its agent is) and, if blocking, of the strongest that waits.
-local function tell(lock, host, blocking)
+-- Tells host of the strongest that waits and of the tries that conflict with its cover.
+local function tell(lock, host)
 	local cover = lock.covers[host]
 	if not cover then
 		return
 	end
-	if blocking then
-		local most = waiting_for(lock, host)
-		if most > 0 then
-			if cover.told < most then
-				cover.told = most
-				call('HSET', lock.name, 'c/' .. host, cover_value(cover))
-			end
-			push(host, 'R', lock.key, cover.fence, most)
-		end
+	local most = waiting_for(lock, host)
+	if cover.told ~= most then	-- lower too: a reply that said it may have been lost
+		cover.told = most
+		call('HSET', lock.name, 'c/' .. host, cover_value(cover))
 	end
-	for _, r in ipairs(lock.queue) do
-		if r.try and r.host ~= host and (cover.mode == 2 or r.mode == 2) then
-			push(host, 'T', lock.key, cover.fence, r.mode, r.host, r.req)
-		end
+	if most > 0 then
+		push(host, 'R', lock.key, cover.fence, most)
 	end
+	tell_tries(lock, host)
 end
 
 -- Removes a host wholly: covers, requests, records; then grants to others.

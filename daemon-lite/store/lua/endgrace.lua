@@ -45,7 +45,7 @@ for _, lock in ipairs(locks) do
 	write_lock(lock)
 	for host in pairs(lock.covers) do
 		if not lock.is_fresh[host] then
-			tell(lock, host, true)
+			tell(lock, host)
 		end
 	end
 end

@@ -12,22 +12,17 @@ end
 local lock = read_lock(ARGV[8])
 local keep = ARGV[9]
 local cover = lock.covers[HOST]
-local lowered = false
 
 if cover and cover.fence == ARGV[10] and (keep == '0' or (keep == '1' and cover.mode == 2)) then
 	if keep == '0' then
 		drop_cover(lock, HOST)
 	else
-		lowered = true
 		cover.mode = 1
 		lock.is_fresh[HOST] = true
 		lock.fresh[1] = HOST
 	end
 	pump(lock)
 	write_lock(lock)
-	if lowered and grace == '0' then	-- a try told under the old fence would go unanswered
-		tell(lock, HOST, false)
-	end
 	cover = lock.covers[HOST]
 end
 if not cover then
