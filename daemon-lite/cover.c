@@ -4,11 +4,16 @@
  *
  * Invariants:
  *  - No GO without a cover that suffices at that moment.
- *  - A cover is reduced only when no conflicting GO is outstanding and the
- *    kernel has just said that nobody here holds a conflicting lock.
+ *  - A cover is never reduced below what programs here may have: what the
+ *    kernel has just said, and what a GO that is outstanding allows. "Just"
+ *    means that no GO has ended since the kernel was asked.
  *  - While the agent itself may hold a lock in the kernel (probing, a helper
  *    that may have won) no GO is given to a try: the agent's own lock would
- *    refuse it. Such a GO is READY and counts as given.
+ *    refuse it. Such a GO is READY and counts as given. For the same reason the
+ *    kernel is asked for no mode that conflicts with a GO that is outstanding.
+ *  - A helper waits for the weakest lock that lets the cover be reduced: shared
+ *    under an exclusive cover. So a reader here never keeps readers elsewhere
+ *    waiting, also where the strongest recall has been withdrawn meanwhile.
  *  - step() is the only place that starts probes and helpers; every event ends
  *    in it.
  */
@@ -100,10 +105,22 @@ static bool go_conflicts(const struct cover *c, enum lock_mode mode)
 	return false;
 }
 
+/* The strongest mode that a GO, given or about to be, lets a program take. */
+static enum lock_mode go_mode(const struct cover *c)
+{
+	enum lock_mode most = MODE_NONE;
+
+	for (size_t i = 0; i < c->request_count; i++)
+		if (c->requests[i].state == REQUEST_GO || c->requests[i].state == REQUEST_READY)
+			most = mode_max(most, c->requests[i].mode);
+	return most;
+}
+
 static bool go_shared(const struct cover *c)
 {
 	for (size_t i = 0; i < c->request_count; i++)
-		if (c->requests[i].state == REQUEST_GO && c->requests[i].mode == MODE_SH)
+		if ((c->requests[i].state == REQUEST_GO || c->requests[i].state == REQUEST_READY) &&
+		    c->requests[i].mode == MODE_SH)
 			return true;
 	return false;
 }
@@ -202,17 +219,12 @@ static void give_back(struct cover *c, enum lock_mode keep, bool helper_holds)
 {
 	uint64_t fence = c->fence;
 
-	if (!RULE(RULE_MARK_FIRST)) {
-		c->ops->give_back(c->owner, keep, fence);
-		c->mode = keep;
-		c->recall = MODE_NONE;
-		return;
-	}
 	c->void_fence = fence;
 	c->mode = keep;
 	c->fence_known = keep == MODE_NONE;
-	c->recall = MODE_NONE;
-	if (helper_holds)
+	if (!mode_conflicts(c->recall, keep))
+		c->recall = MODE_NONE;
+	if (helper_holds && RULE(RULE_MARK_FIRST))
 		c->ops->wait_unlock(c->owner);
 	c->ops->give_back(c->owner, keep, fence);
 }
@@ -222,21 +234,21 @@ static bool may_give_back(const struct cover *c)
 	return c->mode != MODE_NONE && (c->fence_known || !RULE(RULE_KNOWN_FENCE));
 }
 
-/* A recall or a try of `mode` leaves this to a cover that nobody here needs more of. */
-static enum lock_mode kept_for(const struct cover *c, enum lock_mode mode)
-{
-	return mode == MODE_SH && c->mode >= MODE_SH ? MODE_SH : MODE_NONE;
-}
-
 static bool recall_due(const struct cover *c)
 {
 	return mode_conflicts(c->recall, c->mode) && may_give_back(c) && !go_conflicts(c, c->recall);
 }
 
-/* Answers the tries that need no probe. Returns whether one is left that needs it. */
-static bool tries_due(struct cover *c)
+/* Whether the probe decides about this try; else tries_due() does, or an event that is still to come. */
+static bool try_probes(const struct cover *c, const struct cover_try *t)
 {
-	bool left = false;
+	return t->fence <= c->fence && may_give_back(c) && mode_conflicts(t->mode, c->mode) && !go_conflicts(c, t->mode);
+}
+
+/* Answers the tries that need no probe. Returns what the others want to be asked of the kernel. */
+static enum lock_mode tries_due(struct cover *c)
+{
+	enum lock_mode want = MODE_NONE;
 
 	for (size_t i = 0; i < c->try_count;) {
 		struct cover_try t = c->tries[i];
@@ -248,57 +260,67 @@ static bool tries_due(struct cover *c)
 		} else if (go_conflicts(c, RULE(RULE_TRY_BY_MODE) ? t.mode : MODE_EX) && RULE(RULE_TRY_BUSY_GO)) {
 			try_remove(c, i);
 			c->ops->busy(c->owner, t.host, t.req);
-		} else if (go_conflicts(c, t.mode)) {
-			i++;
 		} else {
-			left = true;
+			if (try_probes(c, &t))
+				want = mode_max(want, t.mode);
 			i++;
 		}
 	}
-	return left;
+	return want;
+}
+
+/* What a helper waits for, see above. */
+static enum lock_mode helper_mode(const struct cover *c)
+{
+	return c->mode == MODE_EX ? MODE_SH : MODE_EX;
 }
 
 static void step(struct cover *c)
 {
-	bool tries, settles, idle;
+	enum lock_mode want;
+	bool settles, idle;
 
 	if (c->probing || c->wait == WAIT_ENDING)
 		return;
 	for (size_t i = 0; i < c->request_count;) {
 		struct cover_request *r = &c->requests[i];
 
-		if (r->state == REQUEST_NEW && !decide(c, r))
+		/* What was to be settled by a probe may be clear by now. */
+		if ((r->state == REQUEST_NEW || r->state == REQUEST_SETTLE) && !decide(c, r))
 			continue;
 		i++;
 	}
-	tries = tries_due(c);
+	want = tries_due(c);
 	settles = any_state(c, REQUEST_SETTLE);
 	idle = c->idle_check && !c->request_count && may_give_back(c) && c->recall == MODE_NONE;
 	if (c->wait == WAIT_RUNNING) {
-		if (tries || settles || any_state(c, REQUEST_READY) || !mode_conflicts(c->recall, c->mode) ||
-		    (c->recall > c->wait_mode)) {
+		if (want || settles || any_state(c, REQUEST_READY) || !mode_conflicts(c->recall, c->mode) ||
+		    c->wait_mode != helper_mode(c)) {
 			c->wait = WAIT_ENDING;
 			c->ops->wait_cancel(c->owner);
 		}
 		return;
 	}
-	for (size_t i = 0; i < c->request_count; i++)
-		if (c->requests[i].state == REQUEST_READY)
-			go(c, &c->requests[i]);
-	if (!tries && !settles && !idle && !recall_due(c))
-		return;
-	/*
-	 * Ask for no more than is needed: probing with EX would refuse another program's try for SH.
-	 * With a settling request or an EX try nobody has a GO, so nobody is disturbed.
-	 */
-	c->probe_want = settles || idle ? MODE_EX : MODE_NONE;
+	for (size_t i = 0; i < c->request_count; i++) {
+		struct cover_request *r = &c->requests[i];
+
+		if (r->state != REQUEST_READY)
+			continue;
+		if (c->mode >= r->mode)
+			go(c, r);
+		else
+			ask(c, r);	/* the session was lost meanwhile */
+	}
+	if (settles || idle)		/* nobody has a GO then */
+		want = MODE_EX;
 	if (recall_due(c))
-		c->probe_want = mode_max(c->probe_want, c->recall);
-	for (size_t i = 0; tries && i < c->try_count; i++)
-		if (!go_conflicts(c, c->tries[i].mode))
-			c->probe_want = mode_max(c->probe_want, c->tries[i].mode);
+		want = mode_max(want, c->recall);
+	if (!want)
+		return;
+	c->probe_want = want;
+	c->probe_stale = false;
 	c->probing = true;
-	c->ops->probe(c->owner, c->probe_want);
+	c->ops->probe(c->owner, want);
 }
 
 int cover_request(struct cover *c, uint64_t id, enum lock_mode mode, bool try)
@@ -349,6 +371,7 @@ void cover_done(struct cover *c, uint64_t id)
 
 	if (!r || r->state != REQUEST_GO)
 		return;
+	c->probe_stale = true;
 	request_remove(c, r);
 	step(c);
 }
@@ -361,6 +384,8 @@ void cover_gone(struct cover *c, uint64_t id)
 	if (!r)
 		return;
 	asked = r->state == REQUEST_ASKED;
+	if (r->state == REQUEST_GO)
+		c->probe_stale = true;
 	request_remove(c, r);
 	if (asked)
 		c->ops->withdraw(c->owner, id);
@@ -381,6 +406,9 @@ void cover_granted(struct cover *c, uint64_t id, enum lock_mode mode, uint64_t f
 			c->recall = mode_max(c->recall, c->early_recall);
 		if (c->early_fence <= fence)
 			c->early_recall = MODE_NONE;
+	} else if (!is_void && fence == c->fence && RULE(RULE_WAITING_MODE) && mode_conflicts(waiting, c->mode)) {
+		/* The same change told twice, by a push and by a reply: each knows who waited when it was made. */
+		c->recall = mode_max(c->recall, waiting);
 	}
 	r = find(c, id);
 	if (r && r->state == REQUEST_ASKED && (RULE(RULE_LATE_GRANT) || !is_void)) {
@@ -440,9 +468,15 @@ int cover_tried(struct cover *c, uint64_t fence, enum lock_mode mode, const char
 
 	if (void_again(c, fence))
 		return 0;
-	for (size_t i = 0; i < c->try_count; i++)
-		if (c->tries[i].req == req && !strcmp(c->tries[i].host, host))
-			return 0;
+	for (size_t i = 0; i < c->try_count; i++) {
+		t = &c->tries[i];
+		if (t->req != req || strcmp(t->host, host) != 0)
+			continue;
+		if (fence > t->fence)	/* what would be given back under the old fence frees nothing */
+			t->fence = fence;
+		step(c);
+		return 0;
+	}
 	if (c->try_count == c->try_cap) {
 		size_t cap = c->try_cap ? 2 * c->try_cap : 2;
 
@@ -483,6 +517,39 @@ static void settle_probed(struct cover *c, enum lock_mode held)
 	}
 }
 
+/*
+ * Reduces the cover as the tries and the recall want, and as what programs here
+ * may have allows. Each try is answered by its own mode.
+ */
+static void reduce(struct cover *c, enum lock_mode held, enum lock_mode want)
+{
+	enum lock_mode demand = MODE_NONE, floor = held, keep;
+
+	if (want < MODE_EX)		/* readers were not asked for */
+		floor = mode_max(floor, MODE_SH);
+	floor = mode_max(floor, go_mode(c));
+	for (size_t i = 0; i < c->try_count;) {
+		struct cover_try t = c->tries[i];
+
+		if (!try_probes(c, &t) || t.mode > want) {
+			i++;
+		} else if (mode_conflicts(held, RULE(RULE_TRY_BY_MODE) ? t.mode : mode_max(t.mode, c->recall))) {
+			try_remove(c, i);
+			c->ops->busy(c->owner, t.host, t.req);
+		} else {
+			try_remove(c, i);
+			demand = mode_max(demand, t.mode);
+		}
+	}
+	if (may_give_back(c) && mode_conflicts(c->recall, c->mode))
+		demand = mode_max(demand, c->recall);
+	if (!demand)
+		return;
+	keep = demand == MODE_EX ? floor : mode_max(floor, MODE_SH);
+	if (keep < c->mode)
+		give_back(c, keep, false);
+}
+
 void cover_probed(struct cover *c, enum lock_mode held)
 {
 	enum lock_mode want = c->probe_want;
@@ -491,55 +558,39 @@ void cover_probed(struct cover *c, enum lock_mode held)
 	if (!c->probing)
 		return;
 	c->probing = false;
-	c->idle_check = false;
-	/* Tries first: each by its own mode. GOs may have been given while an asynchronous probe was under way. */
-	for (size_t i = 0; i < c->try_count;) {
-		struct cover_try t = c->tries[i];
-
-		if (t.fence > c->fence || !c->fence_known || t.mode > want || go_conflicts(c, t.mode) ||
-		    !mode_conflicts(t.mode, c->mode)) {
-			i++;	/* tries_due() decides */
-			continue;
-		}
-		if (mode_conflicts(held, RULE(RULE_TRY_BY_MODE) ? t.mode : mode_max(t.mode, c->recall))) {
-			try_remove(c, i);
-			c->ops->busy(c->owner, t.host, t.req);
-			continue;
-		}
-		try_remove(c, i);
-		/* A waiting request of another host wants at least as much: one give-back serves both. */
-		give_back(c, kept_for(c, mode_max(t.mode, mode_conflicts(held, c->recall) ? MODE_NONE : c->recall)), false);
+	if (c->probe_stale) {		/* somebody may have taken the lock behind the probe's back */
+		step(c);
+		return;
 	}
-	if (recall_due(c) && c->recall <= want) {
-		if (!mode_conflicts(held, c->recall)) {
-			give_back(c, kept_for(c, c->recall), false);
-		} else {
-			c->wait = WAIT_RUNNING;
-			c->wait_mode = c->recall;
-			c->ops->wait(c->owner, c->recall);
-		}
-	} else if (idle && held == MODE_NONE && want == MODE_EX && !c->request_count && may_give_back(c) &&
-		   c->recall == MODE_NONE) {
+	c->idle_check = false;
+	if (idle && held == MODE_NONE && want == MODE_EX && !c->request_count && may_give_back(c) &&
+	    c->recall == MODE_NONE) {
 		give_back(c, MODE_NONE, false);
+	} else {
+		reduce(c, held, want);
 	}
 	settle_probed(c, held);
+	if (recall_due(c) && c->recall <= want && mode_conflicts(held, c->recall)) {
+		c->wait = WAIT_RUNNING;
+		c->wait_mode = helper_mode(c);
+		c->ops->wait(c->owner, c->wait_mode);
+	}
 	step(c);
 }
 
 void cover_won(struct cover *c)
 {
+	/* The win of a shared lock says that no writer is left, not that nobody is: then the kernel is asked again. */
 	bool counts = c->wait == WAIT_RUNNING && mode_conflicts(c->recall, c->mode) && may_give_back(c) &&
 		      (!go_conflicts(c, c->recall) || !RULE(RULE_WIN_WITHOUT_GO)) &&
 		      (c->wait_mode >= c->recall || !RULE(RULE_WIN_RISEN_MODE));
 
 	c->wait = WAIT_NONE;
 	if (counts)
-		give_back(c, kept_for(c, c->recall), true);
-	else
+		give_back(c, c->recall == MODE_SH ? MODE_SH : MODE_NONE, true);
+	if (!counts || !RULE(RULE_MARK_FIRST))
 		c->ops->wait_unlock(c->owner);
 	step(c);
-	if (counts && !RULE(RULE_MARK_FIRST))
-		c->ops->wait_unlock(c->owner);
 }
 
 void cover_wait_ended(struct cover *c)

@@ -108,6 +108,7 @@ struct cover {
 	uint64_t early_fence;	/* a recall that came before its grant */
 	enum lock_mode early_recall;
 	bool probing, idle_check;
+	bool probe_stale;	/* a GO has ended since the probe began: its answer does not count */
 	enum lock_mode probe_want;
 	enum cover_wait wait;
 	enum lock_mode wait_mode;
