@@ -143,5 +143,4 @@ help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
 	@echo '  BUILD=dir, CFLAGS=…, SAN=address,undefined or SAN=thread, WERROR=1, DEPS=no (do not look for packages)'
 
--include tests/bench/bench.mk
 -include $(shell [ ! -d $(BUILD) ] || find $(BUILD) -name '*.d')
