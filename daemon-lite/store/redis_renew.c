@@ -393,7 +393,10 @@ static void expire(struct redis_renewal *renewal, const struct observed *victim)
 		renewal->due_ns = 0;
 		return;
 	}
-	set_since(renewal, victim->host, loop_now_ns());	/* whatever came of it: not again before T */
+	if (answer == ANSWER_OK || answer == ANSWER_FAILED)
+		set_since(renewal, victim->host, loop_now_ns());	/* not again before T */
+	else
+		renewal->attached = false;	/* the next renewal finds out what is the matter */
 	if (answer == ANSWER_OK && redis_value_u64(reply, ANSWER_ITEMS + 1, &expired) && expired)
 		log_warn("host %s has been silent for %.1f s and is expired: its locks are free", victim->host, renewal->shared->ttl_ms / 1e3);
 	redis_value_free(reply);
@@ -414,8 +417,7 @@ static void end_grace(struct redis_renewal *renewal)
 		renewal->grace_inc[0] = '\0';
 		tell(renewal, NEWS_SEEN, answer, &header, NULL, NULL);
 	} else {
-		renewal->grace_since_ns = loop_now_ns();
-		renewal->due_ns = 0;
+		renewal->attached = false;
 	}
 	redis_value_free(reply);
 }
