@@ -13,7 +13,16 @@ local mode = ARGV[10] == '2' and 2 or 1
 if (ARGV[10] ~= '1' and ARGV[10] ~= '2') or not find(req, '^%d+$') then
 	error('acquire: mode must be 1 or 2 and req a decimal number')
 end
-local lock = read_lock(key)
+local raw = call('HGETALL', P .. 'n:' .. key)
+
+if #raw == 0 and grace == '0' then	-- nobody has it: the common case
+	local fence = num(call('HINCRBY', META, 'fence', 1))
+	call('SADD', P .. 'k:' .. HOST, key)
+	call('HSET', P .. 'n:' .. key, 'c/' .. HOST, concat({ mode, fence, '0', now_ms(), info }, ' '))
+	return { 'ok', inc, grace, 'granted', ARGV[10], fence, '0' }
+end
+--#rules
+local lock = read_lock(key, false, raw)
 local mine = lock.covers[HOST] ~= nil	-- whether the index has this lock already
 
 for _, r in ipairs(lock.queue) do

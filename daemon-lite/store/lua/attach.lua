@@ -4,6 +4,7 @@
 -- role cmd makes the host, or resumes it; role renew needs it to exist with
 -- newtoken. Either way connections of an older generation are shut out.
 
+--#rules
 local refused = open_store()
 if refused then
 	return refused

@@ -4,6 +4,7 @@
 -- Hosts that have not re-asserted are removed; what waits is granted, or the
 -- hosts that cover it are told. Reply: ok inc grace ended 0|1 (0: it was over).
 
+--#rules
 local refused = enter()
 if refused then
 	return refused

@@ -4,6 +4,7 @@
 --	nrequests (key req mode try info)*: the host's complete state, in grace.
 -- Reply: ok inc grace asserted gen_cmd gen_renew, the fence of each cover in order.
 
+--#rules
 local refused = open_store()
 if refused then
 	return refused

@@ -9,7 +9,7 @@ if refused then
 end
 local counter = call('HINCRBY', HOSTS, HOST, 1)
 local messages = try_call('ZRANGE', P .. 'o:' .. HOST, 0, 999)
-if failed(messages) then
+if messages.err then	-- of another type: the next push makes it anew
 	messages = {}
 end
 local reply = { 'ok', inc, grace, 'renewed', num(counter), num(#messages) }

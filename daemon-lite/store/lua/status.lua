@@ -4,6 +4,7 @@
 -- missing), or only those of one key. Changes nothing and asks for no session.
 -- Reply: status, then one string a record, fields joined by NUL (PROTOCOL.md).
 
+--#rules
 local limit, only = tonumber(ARGV[8] or ''), ARGV[9]
 if not limit or limit <= 0 then
 	limit = 10000
@@ -55,7 +56,7 @@ for i, key in ipairs(keys) do
 			record('cover', key, host, c.mode, c.fence, c.ms, c.info)
 		end
 		for _, r in ipairs(lock.queue) do
-			record('wait', key, r.host, r.req, num(r.ticket), r.mode, r.try and 1 or 0, r.ms, r.info)
+			record('wait', key, r.host, r.req, num(r.ticket), r.mode, r.try and 1 or 0, match(r.value, '^%d+ %d %d (%d+) (.*)$'))
 		end
 	end
 end
