@@ -93,9 +93,9 @@ show
 with=$OVERLAPS runs=$RUNS
 
 say 'dlock status, while host A holds the lock and a program on host B waits for it:'
-spawn A flock "$(path_on A job.lock)" sleep 20
+spawn A flock "$(path_on A job.lock)" sh -c 'echo >"$0"; exec sleep 20' "$WORK/has"
 holder=$SPAWNED
-wait_until 5 covers_are job.lock 1
+wait_until 5 test -s "$WORK/has" || give_up 'host A does not get the lock'
 on B flock "$(path_on B job.lock)" true &
 waiter=$!
 wait_until 5 waiters_are job.lock 1

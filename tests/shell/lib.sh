@@ -92,6 +92,7 @@ start_redis() {
 	[ "$HOSTS" = b ] && REDIS_HOST=10.213.0.1
 	mkdir -p "$WORK/redis"
 	for try in 1 2 3 4 5 6 7 8; do
+		: >"$WORK/redis/log"
 		port=${REDIS_PORT:-$((20000 + RANDOM % 12000))}
 		at_store redis-server --bind "$REDIS_HOST" --port "$port" --dir "$WORK/redis" --daemonize no \
 			--save '' --appendonly no --unixsocket "$WORK/redis/sock" --unixsocketperm 700 \

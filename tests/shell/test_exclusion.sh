@@ -65,6 +65,7 @@ fcntl.flock(open(sys.argv[1], "w"), fcntl.LOCK_EX | fcntl.LOCK_NB)' "$(path_on B
 test_path_that_no_rule_names_is_left_to_the_kernel() {
 	mkdir "$WORK/elsewhere"
 	off A flock "$WORK/elsewhere/f" sh -c "echo has >'$WORK/elsewhere/has'; exec sleep 30" &
+	disown $!
 	assertTrue 'a holder without the library' "wait_until 5 grep -qs has '$WORK/elsewhere/has'"
 	on A flock -n "$WORK/elsewhere/f" true
 	expect 'the kernel excludes' 1 $?
