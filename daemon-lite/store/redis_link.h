@@ -61,7 +61,11 @@ struct redis_door {
 	uint32_t silence_ms;		/* unacknowledged data ends the connection after this */
 };
 
-enum redis_open_kind { OPEN_COMMANDS, OPEN_PUSHES };
+enum redis_open_kind {
+	OPEN_COMMANDS,
+	OPEN_RENEWALS,	/* the same without the checks: a lease is renewed even where nothing new may be granted */
+	OPEN_PUSHES,
+};
 
 enum redis_open_result {
 	OPEN_OK,

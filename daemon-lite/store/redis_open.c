@@ -265,7 +265,7 @@ static enum redis_open_result read_sha(struct opening *opening, char *ret_sha)
 	return result;
 }
 
-static enum redis_open_result open_commands(struct opening *opening, char ret_shas[REDIS_SCRIPTS_MAX][REDIS_SHA_SIZE])
+static enum redis_open_result open_commands(struct opening *opening, bool checked, char ret_shas[REDIS_SCRIPTS_MAX][REDIS_SHA_SIZE])
 {
 	struct redis_buf *out = &opening->link->out;
 	enum redis_open_result result = OPEN_OK;
@@ -275,8 +275,10 @@ static enum redis_open_result open_commands(struct opening *opening, char ret_sh
 		snprintf(db, sizeof(db), "%u", opening->door->target.db);
 		put_words(out, "SELECT", db);
 	}
-	put_words(out, "INFO", "server");
-	put_words(out, "INFO", "memory");
+	if (checked) {
+		put_words(out, "INFO", "server");
+		put_words(out, "INFO", "memory");
+	}
 	for (int i = 0; i < LUA_SCRIPT_COUNT; i++) {
 		redis_buf_command(out, 3);
 		redis_buf_text(out, "SCRIPT");
@@ -290,9 +292,9 @@ static enum redis_open_result open_commands(struct opening *opening, char ret_sh
 		result = opening_ok(opening, "AUTH");
 	if (result == OPEN_OK && opening->door->target.db)
 		result = opening_ok(opening, "SELECT");
-	if (result == OPEN_OK)
+	if (result == OPEN_OK && checked)
 		result = read_check(opening, "INFO", check_version);
-	if (result == OPEN_OK)
+	if (result == OPEN_OK && checked)
 		result = read_check(opening, "INFO", redis_check_policy);
 	for (int i = 0; i < LUA_SCRIPT_COUNT && result == OPEN_OK; i++)
 		result = read_sha(opening, ret_shas[i]);
@@ -310,7 +312,7 @@ enum redis_open_result redis_link_open(struct redis_link *link, const struct red
 		return OPEN_DOWN;
 	result = put_auth(&opening);
 	if (result == OPEN_OK)
-		result = kind == OPEN_PUSHES ? open_pushes(&opening, channel) : open_commands(&opening, ret_shas);
+		result = kind == OPEN_PUSHES ? open_pushes(&opening, channel) : open_commands(&opening, kind == OPEN_COMMANDS, ret_shas);
 	if (result != OPEN_OK)
 		redis_link_close(link);
 	return result;

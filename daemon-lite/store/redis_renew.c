@@ -177,7 +177,7 @@ static int connect_and_attach(struct redis_renewal *renewal)
 	if (renewal->link.fd < 0) {
 		renewal->link = (struct redis_link){ .fd = -1, .cancel_fd = renewal->shared->stop_fd };
 		renewal->attached = false;
-		if (redis_link_open(&renewal->link, renewal->shared->door, &renewal->addresses, OPEN_COMMANDS, NULL,
+		if (redis_link_open(&renewal->link, renewal->shared->door, &renewal->addresses, OPEN_RENEWALS, NULL,
 				    deadline < longest ? deadline : longest, renewal->shas) != OPEN_OK)
 			return -ENOTCONN;
 	}
