@@ -70,6 +70,7 @@ void client_fail(struct client *client, int err, const char *text)
 
 void client_release(struct client *client)
 {
+	record_buf_free(&client->out);
 	free(client->identity);
 	free(client);
 }
@@ -297,7 +298,9 @@ static void client_event(struct loop_io *io, uint32_t events)
 {
 	struct client *client = io->arg;
 
-	if (events & EPOLLIN)
+	if ((events & EPOLLOUT) && !(events & (EPOLLHUP | EPOLLERR)))
+		client_answer_more(client);
+	else if (events & EPOLLIN)
 		client_readable(client);
 	else if (events & (EPOLLHUP | EPOLLERR))
 		client_close(client);
@@ -305,8 +308,10 @@ static void client_event(struct loop_io *io, uint32_t events)
 
 void client_accept(struct agent *agent, int listen_fd)
 {
-	uid_t self = geteuid();
+	static uid_t self = (uid_t)-1;
 
+	if (self == (uid_t)-1)
+		self = geteuid();
 	for (int i = 0; i < ACCEPT_ROUND; i++) {
 		struct client *client;
 		socklen_t len = sizeof client->cred;
@@ -362,29 +367,4 @@ void clients_each(struct agent *agent, void (*fn)(void *arg, const struct client
 		memcpy(view.command, client->command, sizeof view.command);
 		fn(arg, &view);
 	}
-}
-
-void client_query_done(struct client *client, const struct record_buf *records, int err, const char *text)
-{
-	struct wire_msg msg;
-	size_t at = 0;
-
-	while (records && at < records->len) {
-		size_t n = records_fit(records->data + at, records->len - at, WIRE_TEXT_MAX);
-
-		if (!n)
-			break;
-		wire_init(&msg, WIRE_RECORD);
-		msg.text_len = (uint32_t)n;
-		if (client_send(client, &msg, records->data + at)) {
-			client_close(client);	/* does not read fast enough */
-			return;
-		}
-		at += n;
-	}
-	wire_init(&msg, WIRE_END);
-	msg.err = err;
-	msg.text_len = (uint32_t)strlen(text);
-	client_send(client, &msg, text);
-	client_close(client);
 }

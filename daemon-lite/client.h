@@ -13,6 +13,7 @@
 
 #include "../shim/wire.h"
 #include "agent.h"
+#include "records.h"
 
 enum client_state { CLIENT_NEW, CLIENT_IDENTIFY, CLIENT_WAIT, CLIENT_OFFERED, CLIENT_GO, CLIENT_QUERY, CLIENT_DEAD };
 
@@ -29,6 +30,7 @@ struct client {
 	int fd;				/* received, until identified */
 	struct identity *identity;
 	enum identify_kind kind;
+	bool local;			/* the file's filesystem makes nobody wait */
 	unsigned session;		/* of the GO */
 	bool go_parked;			/* a GO that waits for the lease */
 	bool closed;
@@ -37,6 +39,10 @@ struct client {
 	uint64_t since_ns, go_ns;
 	struct loop_timer timer;
 	char command[16];
+	struct record_buf out;		/* a query's answer, sent up to out_at */
+	size_t out_at;
+	int out_err;
+	char out_text[512];
 };
 
 /* --- client.c --- */
@@ -48,6 +54,10 @@ void client_close(struct client *client);	/* the struct lives until the end of t
 void client_release(struct client *client);
 /* The connection may outlive the process in a forked child; the pidfd does not. */
 void client_watch_process(struct client *client);
+
+/* --- client_answer.c --- */
+
+void client_answer_more(struct client *client);	/* the client can be written to again */
 
 /* --- call.c: what a message means for the call --- */
 
