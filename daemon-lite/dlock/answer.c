@@ -29,10 +29,50 @@ static bool listed(const char *name, const char *const *list, size_t count)
 	return false;
 }
 
+static bool about_lock(const struct record *record)
+{
+	return strcmp(record->kind, "cover") == 0 || strcmp(record->kind, "holder") == 0 || strcmp(record->kind, "waiter") == 0;
+}
+
+struct sorted {
+	struct record *record;
+	const char *key;	/* "" for what is not about a lock */
+	size_t place;
+};
+
+static int compare_sorted(const void *a, const void *b)
+{
+	const struct sorted *x = a, *y = b;
+	int n = strcmp(x->key, y->key);
+
+	return n ? n : x->place < y->place ? -1 : x->place > y->place;
+}
+
+/* So that one lock's records are found at once, however many there are. */
+static int sort_records(struct answer *answer)
+{
+	struct sorted *sorted = reallocarray(NULL, answer->count + 1, sizeof *sorted);
+
+	if (!sorted)
+		return -ENOMEM;
+	for (size_t i = 0; i < answer->count; i++) {
+		struct record *record = answer->records[i];
+		bool lock = about_lock(record) && *record_get(record, "key", "");
+
+		sorted[i] = (struct sorted){ record, lock ? record_get(record, "key", "") : "", i };
+		answer->others += !lock;
+	}
+	qsort(sorted, answer->count, sizeof *sorted, compare_sorted);
+	for (size_t i = 0; i < answer->count; i++)
+		answer->records[i] = sorted[i].record;
+	free(sorted);
+	return 0;
+}
+
 int answer_ask(const char *runtime_dir, const char *verb, struct answer *ret_answer, struct refusal *refusal)
 {
 	struct record_buf buf = { 0 };
-	struct answer answer = { NULL, 0 };
+	struct answer answer = { NULL, 0, 0 };
 	size_t pos = 0, size = 0;
 	int asked, n;
 
@@ -42,8 +82,11 @@ int answer_ask(const char *runtime_dir, const char *verb, struct answer *ret_ans
 		struct record *record;
 
 		n = records_next(buf.data, buf.len, &pos, &record);
-		if (n == 0)
-			break;
+		if (n == 0) {
+			n = sort_records(&answer);
+			if (n == 0)
+				break;
+		}
 		if (n > 0 && answer.count == size) {
 			void *records = reallocarray(answer.records, size = size ? 2 * size : 64, sizeof *answer.records);
 
@@ -84,32 +127,38 @@ const struct record *answer_find(const struct answer *answer, const char *kind)
 	return NULL;
 }
 
-static bool about_lock(const struct record *record)
+static const char *key_at(const struct answer *answer, size_t i)
 {
-	return strcmp(record->kind, "cover") == 0 || strcmp(record->kind, "holder") == 0 || strcmp(record->kind, "waiter") == 0;
+	return record_get(answer->records[i], "key", "");
 }
 
-static int compare_keys(const void *a, const void *b)
+void answer_each_key(const struct answer *answer, void (*fn)(void *arg, const struct answer *answer, const char *key), void *arg)
 {
-	return strcmp(*(const char *const *)a, *(const char *const *)b);
+	for (size_t i = answer->others; i < answer->count; i++)
+		if (i == answer->others || strcmp(key_at(answer, i), key_at(answer, i - 1)) != 0)
+			fn(arg, answer, key_at(answer, i));
 }
 
-int answer_each_key(const struct answer *answer, void (*fn)(void *arg, const struct answer *answer, const char *key), void *arg)
-{
-	const char **keys = reallocarray(NULL, answer->count + 1, sizeof *keys);
-	size_t count = 0;
+/* Where the records of a key begin and end. */
+struct range { size_t from, to; };
 
-	if (!keys)
-		return -ENOMEM;
-	for (size_t i = 0; i < answer->count; i++)
-		if (about_lock(answer->records[i]))
-			keys[count++] = record_get(answer->records[i], "key", "");
-	qsort(keys, count, sizeof *keys, compare_keys);
-	for (size_t i = 0; i < count; i++)
-		if (i == 0 || strcmp(keys[i], keys[i - 1]) != 0)
-			fn(arg, answer, keys[i]);
-	free(keys);
-	return 0;
+static struct range range_of(const struct answer *answer, const char *key)
+{
+	size_t low = answer->others, high = answer->count;
+	struct range range;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (strcmp(key_at(answer, middle), key) < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	range.from = range.to = low;
+	while (range.to < answer->count && strcmp(key_at(answer, range.to), key) == 0)
+		range.to++;
+	return range;
 }
 
 const char *answer_name(const char *key)
@@ -117,9 +166,9 @@ const char *answer_name(const char *key)
 	return key[0] && key[1] == ':' ? key + 2 : key;
 }
 
-static bool is(const struct record *record, const char *kind, const char *key)
+static bool is(const struct record *record, const char *kind)
 {
-	return strcmp(record->kind, kind) == 0 && strcmp(record_get(record, "key", ""), key) == 0;
+	return strcmp(record->kind, kind) == 0;
 }
 
 /* The host's name as people know it, else its id. */
@@ -127,10 +176,10 @@ static const char *host_name(const struct answer *answer, const struct record *r
 {
 	const char *id = record_get(record, "host", ""), *name = record_get(record, "host_name", "");
 
-	for (size_t i = 0; !*name && i < answer->count; i++)
+	for (size_t i = 0; !*name && i < answer->others; i++)
 		if (strcmp(answer->records[i]->kind, "host") == 0 && strcmp(record_get(answer->records[i], "id", ""), id) == 0)
 			name = record_get(answer->records[i], "name", "");
-	for (size_t i = 0; !*name && i < answer->count; i++)
+	for (size_t i = 0; !*name && i < answer->others; i++)
 		if (strcmp(answer->records[i]->kind, "agent") == 0 && strcmp(record_get(answer->records[i], "id", ""), id) == 0)
 			name = record_get(answer->records[i], "host", "");
 	return *name ? name : id;
@@ -142,7 +191,7 @@ static const char *host_lease(const struct answer *answer, const struct record *
 	const char *id = record_get(record, "host", "");
 
 	buf[0] = '\0';
-	for (size_t i = 0; i < answer->count; i++) {
+	for (size_t i = 0; i < answer->others; i++) {
 		const struct record *host = answer->records[i];
 
 		if (strcmp(host->kind, "host") == 0 && strcmp(record_get(host, "id", ""), id) == 0 && record_get(host, "lease_ms", NULL))
@@ -158,21 +207,21 @@ static const char *age_of(const struct record *record, char *buf, size_t size)
 }
 
 /* One row for each live holder of a cover's host, else one for the cover itself. */
-static void cover_rows(const struct answer *answer, const char *key, const struct record *cover, struct table *table)
+static void cover_rows(const struct answer *answer, struct range range, const struct record *cover, struct table *table)
 {
 	const char *host = record_get(cover, "host", ""), *state = record_get(cover, "state", "unknown");
 	bool idle = strcmp(state, "idle") == 0, shown = false;
 	char age[32], lease[32];
 	const char *cells[ANSWER_COLUMNS] = {
-		answer_name(key), record_get(cover, "mode", "?"), host_name(answer, cover), idle ? "-" : record_get(cover, "pid", ""),
+		answer_name(record_get(cover, "key", "")), record_get(cover, "mode", "?"), host_name(answer, cover), idle ? "-" : record_get(cover, "pid", ""),
 		idle ? "-" : record_get(cover, "command", ""), age_of(cover, age, sizeof age), record_get(cover, "fence", ""), state,
 		host_lease(answer, cover, lease, sizeof lease),
 	};
 
-	for (size_t i = 0; i < answer->count; i++) {
+	for (size_t i = range.from; i < range.to; i++) {
 		const struct record *holder = answer->records[i];
 
-		if (!is(holder, "holder", key) || strcmp(record_get(holder, "host", ""), host) != 0)
+		if (!is(holder, "holder") || strcmp(record_get(holder, "host", ""), host) != 0)
 			continue;
 		cells[1] = record_get(holder, "mode", cells[1]);
 		cells[3] = record_get(holder, "pid", "");
@@ -195,13 +244,13 @@ static int compare_order(const void *a, const void *b)
 }
 
 /* The waiters of a key in order, to be freed; NULL if none (or no memory). */
-static const struct record **waiters_of(const struct answer *answer, const char *key, size_t *ret_count)
+static const struct record **waiters_of(const struct answer *answer, struct range range, size_t *ret_count)
 {
-	const struct record **waiters = reallocarray(NULL, answer->count + 1, sizeof *waiters);
+	const struct record **waiters = reallocarray(NULL, range.to - range.from + 1, sizeof *waiters);
 	size_t count = 0;
 
-	for (size_t i = 0; waiters && i < answer->count; i++)
-		if (is(answer->records[i], "waiter", key))
+	for (size_t i = range.from; waiters && i < range.to; i++)
+		if (is(answer->records[i], "waiter"))
 			waiters[count++] = answer->records[i];
 	if (waiters)
 		qsort(waiters, count, sizeof *waiters, compare_order);
@@ -209,25 +258,26 @@ static const struct record **waiters_of(const struct answer *answer, const char 
 	return waiters;
 }
 
-static bool has_cover(const struct answer *answer, const char *key, const char *host)
+static bool has_cover(const struct answer *answer, struct range range, const char *host)
 {
-	for (size_t i = 0; i < answer->count; i++)
-		if (is(answer->records[i], "cover", key) && strcmp(record_get(answer->records[i], "host", ""), host) == 0)
+	for (size_t i = range.from; i < range.to; i++)
+		if (is(answer->records[i], "cover") && strcmp(record_get(answer->records[i], "host", ""), host) == 0)
 			return true;
 	return false;
 }
 
 void answer_rows(const struct answer *answer, const char *key, struct table *table)
 {
+	struct range range = range_of(answer, key);
 	const struct record **waiters;
 	size_t count;
 
-	for (size_t i = 0; i < answer->count; i++)
-		if (is(answer->records[i], "cover", key))
-			cover_rows(answer, key, answer->records[i], table);
+	for (size_t i = range.from; i < range.to; i++)
+		if (is(answer->records[i], "cover"))
+			cover_rows(answer, range, answer->records[i], table);
 	/* Without the store's answer: what the kernel here shows. */
-	for (size_t i = 0; i < answer->count; i++)
-		if (is(answer->records[i], "holder", key) && !has_cover(answer, key, record_get(answer->records[i], "host", ""))) {
+	for (size_t i = range.from; i < range.to; i++)
+		if (is(answer->records[i], "holder") && !has_cover(answer, range, record_get(answer->records[i], "host", ""))) {
 			const struct record *holder = answer->records[i];
 			const char *cells[ANSWER_COLUMNS] = {
 				answer_name(key), record_get(holder, "mode", "?"), host_name(answer, holder), record_get(holder, "pid", ""),
@@ -236,7 +286,7 @@ void answer_rows(const struct answer *answer, const char *key, struct table *tab
 
 			table_add(table, cells);
 		}
-	waiters = waiters_of(answer, key, &count);
+	waiters = waiters_of(answer, range, &count);
 	for (size_t i = 0; i < count; i++) {
 		const struct record *waiter = waiters[i];
 		char age[32], place[96];
@@ -273,6 +323,7 @@ void answer_json_fields(const struct record *record, struct json *json)
 void answer_json(const struct answer *answer, const char *key, struct json *json)
 {
 	static const struct { const char *kind, *plural; } lists[] = { { "cover", "covers" }, { "holder", "holders" } };
+	struct range range = range_of(answer, key);
 	const struct record **waiters;
 	size_t count;
 
@@ -283,8 +334,8 @@ void answer_json(const struct answer *answer, const char *key, struct json *json
 	json_string(json, "family", key[0] == 'f' && key[1] == ':' ? "flock" : "unknown");
 	for (size_t list = 0; list < 2; list++) {
 		json_begin(json, lists[list].plural, '[');
-		for (size_t i = 0; i < answer->count; i++) {
-			if (!is(answer->records[i], lists[list].kind, key))
+		for (size_t i = range.from; i < range.to; i++) {
+			if (!is(answer->records[i], lists[list].kind))
 				continue;
 			json_begin(json, NULL, '{');
 			answer_json_fields(answer->records[i], json);
@@ -293,7 +344,7 @@ void answer_json(const struct answer *answer, const char *key, struct json *json
 		json_end(json, ']');
 	}
 	json_begin(json, "waiters", '[');
-	waiters = waiters_of(answer, key, &count);
+	waiters = waiters_of(answer, range, &count);
 	for (size_t i = 0; i < count; i++) {
 		json_begin(json, NULL, '{');
 		answer_json_fields(waiters[i], json);

@@ -11,8 +11,9 @@
 #include "table.h"
 
 struct answer {
-	struct record **records;
+	struct record **records;	/* hosts and the like first, then those about locks, by key */
 	size_t count;
+	size_t others;			/* how many come first */
 };
 
 /* Asks the agent and reads its answer. 0, or -errno with a sentence; records that came before the failure are in
@@ -25,7 +26,7 @@ void answer_free(struct answer *answer);
 const struct record *answer_find(const struct answer *answer, const char *kind);
 
 /* Calls fn for each different key, in byte order. */
-int answer_each_key(const struct answer *answer, void (*fn)(void *arg, const struct answer *answer, const char *key), void *arg);
+void answer_each_key(const struct answer *answer, void (*fn)(void *arg, const struct answer *answer, const char *key), void *arg);
 
 /* "jobs/a.lock" of "f:jobs/a.lock". */
 const char *answer_name(const char *key);

@@ -68,7 +68,7 @@ static void print_idle_hosts(const struct answer *answer)
 	struct table table = { .columns = 4 };
 
 	table_add(&table, headings);
-	for (size_t i = 0; i < answer->count; i++) {
+	for (size_t i = 0; i < answer->others; i++) {
 		const struct record *host = answer->records[i];
 		char lease[32];
 		const char *cells[4];
@@ -91,7 +91,7 @@ static void print_idle_hosts(const struct answer *answer)
 /* Keys of the store that are no locks though they are called so, and what the store left out. */
 static void print_odd(const struct answer *answer)
 {
-	for (size_t i = 0; i < answer->count; i++) {
+	for (size_t i = 0; i < answer->others; i++) {
 		const struct record *record = answer->records[i];
 
 		if (strcmp(record->kind, "bad") == 0) {
@@ -112,9 +112,8 @@ static int print_people(const struct answer *answer)
 
 	print_top(answer);
 	table_add(&table, answer_headings);
-	n = answer_each_key(answer, add_key, &table);
-	if (n == 0)
-		n = table.err;
+	answer_each_key(answer, add_key, &table);
+	n = table.err;
 	putchar('\n');
 	if (table.count > 1)
 		table_print(&table, stdout, "");
@@ -141,16 +140,15 @@ static void json_one(const struct answer *answer, const char *kind, struct json 
 	json_end(json, '}');
 }
 
-static int print_json(const struct answer *answer)
+static void print_json(const struct answer *answer)
 {
 	struct json json = { .out = stdout };
-	int n;
 
 	json_begin(&json, NULL, '{');
 	json_one(answer, "agent", &json);
 	json_one(answer, "store", &json);
 	json_begin(&json, "hosts", '[');
-	for (size_t i = 0; i < answer->count; i++) {
+	for (size_t i = 0; i < answer->others; i++) {
 		if (strcmp(answer->records[i]->kind, "host") != 0)
 			continue;
 		json_begin(&json, NULL, '{');
@@ -159,11 +157,10 @@ static int print_json(const struct answer *answer)
 	}
 	json_end(&json, ']');
 	json_begin(&json, "locks", '[');
-	n = answer_each_key(answer, json_key, &json);
+	answer_each_key(answer, json_key, &json);
 	json_end(&json, ']');
 	json_u64(&json, "left_out", answer_find(answer, "end") ? record_get_u64(answer_find(answer, "end"), "left_out", 0) : 0);
 	json_end(&json, '}');
-	return n;
 }
 
 int cmd_status(int argc, char **argv)
@@ -190,8 +187,12 @@ int cmd_status(int argc, char **argv)
 	asked = answer_ask(setting.runtime_dir, "status", &answer, &refusal);
 	setting_free(&setting);
 	n = 0;
-	if (asked == 0 || answer.count)
-		n = json ? print_json(&answer) : print_people(&answer);
+	if (asked == 0 || answer.count) {
+		if (json)
+			print_json(&answer);
+		else
+			n = print_people(&answer);
+	}
 	answer_free(&answer);
 	fflush(stdout);
 	if (asked < 0)

@@ -149,7 +149,7 @@ static void test_the_table_shows_holders_then_waiters_in_order(void **state)
 	assert_string_equal(fake.asked, "status");
 	assert_int_equal(answer.count, 8);
 	table_add(&table, answer_headings);
-	assert_int_equal(answer_each_key(&answer, add_key, &table), 0);
+	answer_each_key(&answer, add_key, &table);
 	out = open_memstream(&text, &size);
 	table_print(&table, out, "");
 	fclose(out);
