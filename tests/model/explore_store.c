@@ -5,6 +5,8 @@
 #define SM_OUTBOX 24
 #define SM_PUSHES 48
 #include "../../daemon-lite/store/store_model.c"
+#include "../../daemon-lite/store/store_model_check.c"
+#include "../../daemon-lite/store/store_model_lock.c"
 
 #include "explore_store.h"
 #include "explore_world.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* LINK: tests/model/test_store_model.c tests/model/model_text.c tests/model/store_server.c daemon-lite/store/store_model.c build/lua_scripts.c */
+/* LINK: tests/model/test_store_model.c tests/model/model_text.c tests/model/store_server.c daemon-lite/store/store_model.c daemon-lite/store/store_model_lock.c daemon-lite/store/store_model_check.c build/lua_scripts.c */
 /* LIBS: hiredis */
 /*
  * The store's rules twice: random sequences of operations, with every kind of
