@@ -65,8 +65,8 @@ struct guard {
 	bool was_alive;		/* some agent has been alive */
 
 	uint64_t round_ns, resumed_ns;	/* this round; the end of the guard's last pause */
-	uint64_t ladder_ns, watchdog_ns;
-	bool ladder_on;
+	uint64_t ladder_ns, watchdog_ns; /* when the next pass, the next message is due */
+	enum ladder_step ladder_step;	/* of the last pass */
 	bool ready_sent;
 	int stopping;		/* the signal that was passed on, 0 = none */
 	bool stop_sent;		/* to this agent */
@@ -359,41 +359,44 @@ static void ladder_off(struct guard *guard)
 {
 	struct guard_file *file = NULL;
 
-	if (!guard->ladder_on)
+	if (guard->ladder_step == LADDER_GOOD)
 		return;
-	guard->ladder_on = false;
+	guard->ladder_step = LADDER_GOOD;
 	while ((file = guard_kept_walk(&guard->kept, file)) != NULL)
 		file->done = false;
 	ladder_pass(LADDER_GOOD, NULL, 0);
 }
 
+/* An agent that is up has a little more time for its own work. */
+static uint64_t ladder_margin(const struct guard *guard)
+{
+	return agent_is_up(guard) ? ttl_ns(guard) / 48 : 0;
+}
+
 static void run_ladder(struct guard *guard)
 {
-	uint64_t last_good = atomic_load(&guard->page->last_good_ns), ttl = ttl_ns(guard), margin = 0;
+	uint64_t last_good = atomic_load(&guard->page->last_good_ns);
 	bool is_up = agent_is_up(guard);
 	struct ladder_file *files;
 	struct guard_file **from;
 	enum ladder_step step;
 	size_t n;
 
-	/* An agent that is up has a little more time for its own work. */
-	if (is_up)
-		margin = ttl / 48;
-	step = ladder_at(guard->round_ns - margin, last_good, atomic_load(&guard->page->ttl_ms));
+	step = ladder_at(guard->round_ns - ladder_margin(guard), last_good, atomic_load(&guard->page->ttl_ms));
 	if (step == LADDER_GOOD) {
 		ladder_off(guard);
 		return;
 	}
-	if ((is_up && step != LADDER_KILL) || guard->round_ns < guard->ladder_ns)
+	if ((is_up && step != LADDER_KILL) || (step == guard->ladder_step && guard->round_ns < guard->ladder_ns))
 		return;
-	guard->ladder_ns = guard->round_ns + ttl / 24;
+	guard->ladder_step = step;
+	guard->ladder_ns = guard->round_ns + ttl_ns(guard) / 24;
 	n = guard_kept_count(&guard->kept);
 	if (n == 0)
 		return;
 	files = calloc(n, sizeof(*files));
 	from = calloc(n, sizeof(*from));
 	if (files && from) {
-		guard->ladder_on = true;
 		n = ladder_collect(guard, is_up, files, from);
 		if (n > 0)
 			ladder_pass(step, files, n);
@@ -470,10 +473,16 @@ static void wait_for_events(struct guard *guard)
 		{ .fd = guard->link_fd, .events = POLLIN },
 		{ .fd = guard->pidfd, .events = POLLIN },
 	};
-	uint64_t wait = interval_ns(guard), now = now_ns();
+	uint64_t wait = interval_ns(guard), now = now_ns(), last_good = atomic_load(&guard->page->last_good_ns);
 
 	if (guard->pid == 0 && guard->start_at_ns < now + wait)
 		wait = guard->start_at_ns > now ? guard->start_at_ns - now : 0;
+	if (last_good) {
+		uint64_t kill_at = last_good + ttl_ns(guard) / 6 * 5 + ladder_margin(guard);
+
+		if (kill_at > now && kill_at - now < wait)
+			wait = kill_at - now;
+	}
 	poll(fds, 3, (int)((wait + MS - 1) / MS));
 	if (guard->link_fd >= 0 && fds[1].revents && guard_kept_receive(&guard->kept, guard->link_fd) < 0) {
 		close(guard->link_fd);	/* closed before its end; the end will come, or silence */
