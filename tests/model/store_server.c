@@ -17,6 +17,15 @@
 
 #include "store_server.h"
 
+static struct store_server *running;	/* to be stopped when this process ends */
+static int running_owner;
+
+static void stop_running(void)
+{
+	if (running && running_owner == getpid())
+		store_server_stop(running);
+}
+
 static void die(const char *what, const redisContext *redis)
 {
 	fprintf(stderr, "store server: %s: %s\n", what, redis ? redis->errstr : strerror(errno));
@@ -78,6 +87,10 @@ int store_server_start(struct store_server *server)
 		die("fork", NULL);
 	if (server->pid == 0)
 		exec_server(server->dir);
+	if (running_owner == 0)
+		atexit(stop_running);
+	running = server;
+	running_owner = getpid();
 	server->redis = connect_server(server);
 	server->pushes = server->redis ? connect_server(server) : NULL;
 	if (!server->pushes) {
@@ -106,6 +119,7 @@ void store_server_stop(struct store_server *server)
 {
 	char path[128];
 
+	running = NULL;
 	if (server->redis)
 		redisFree(server->redis);
 	if (server->pushes)
