@@ -152,7 +152,7 @@ host_new() {
 		host_new_namespaces "$1" || return 1
 	elif [ "${2:-}" = cut ]; then
 		for number in 1 2 3 4 5; do
-			port=$((32000 + RANDOM % 700))
+			port=$((32000 + RANDOM % 760))
 			"$PROGS/relay" $port "$REDIS_HOST" "$REDIS_PORT" "$WORK" >"$dir/relay" 2>&1 &
 			HOST_CUT[$1]=$!
 			disown $!
@@ -319,7 +319,7 @@ shim_log() { cat "$WORK/$1/shim.log" 2>/dev/null; }
 
 # actor NAME HOST [bare]: starts one.
 actor() {
-	local in=$WORK/$1.in out=$WORK/$1.out in_fd out_fd how=exec_on
+	local in=$WORK/$1.in out=$WORK/$1.out in_fd out_fd how=exec_on SPAWNED
 	[ "${3:-}" = bare ] && how=exec_bare
 	rm -f "$in" "$out"
 	mkfifo "$in" "$out"

@@ -155,6 +155,7 @@ if mode == "hold":
 
 test_program_in_a_chroot_is_excluded() {
 	skip_unless 'needs root' not_control_root && return
+	take warm A warm ex		# from inside a chroot no agent can be started
 	actor a A
 	ask a chroot "$(path_on A '')" >/dev/null
 	ask a open rw /f >/dev/null

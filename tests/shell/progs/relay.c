@@ -52,7 +52,7 @@ int main(int argc, char **argv)
 	struct sockaddr_in here = { .sin_family = AF_INET }, there = { .sin_family = AF_INET };
 	int listener = socket(AF_INET, SOCK_STREAM, 0), one = 1, in, out;
 
-	if (argc != 4) {
+	if (argc < 4) {	/* more is a mark by which the test finds it */
 		fprintf(stderr, "usage: relay LISTEN_PORT TARGET_ADDRESS TARGET_PORT\n");
 		return 2;
 	}
