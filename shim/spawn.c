@@ -11,8 +11,9 @@
  * Raw clone with all arguments zero: a fork without an exit signal, the same on
  * every architecture. The children run only system calls and string functions.
  *
- * Who starts: RUNTIME_DIR/start, locked and stamped by its modification time.
- * Of many programs that miss the agent at once, one starts it; the others wait.
+ * Who starts: RUNTIME_DIR/start, locked; its modification time is that of the
+ * last start, its text the pid. Of many programs that miss the agent at once, one
+ * starts it; the others wait.
  * An agent that cannot start says why in RUNTIME_DIR/start-error.
  *
  * Not from PID 1 or a child subreaper: the agent, once its parent has gone,
@@ -44,6 +45,7 @@
 #define START_FILE "start"
 #define ERROR_FILE "start-error"
 #define START_AGAIN_NS INT64_C(1000000000)	/* one start a second for each runtime directory */
+#define START_SLOW_NS INT64_C(10000000000)	/* how long one that was started and still runs may take to answer */
 #define CHILD_ENV_MAX 1000
 #define SIGNALS 64
 #define DIR_FILE_MAX 160	/* a runtime directory that long has no room for a socket's name anyway */
@@ -309,6 +311,7 @@ static enum spawn_result start_program(const struct shim_state *state, int start
 {
 	static const struct timespec now[2] = { { 0, UTIME_NOW }, { 0, UTIME_NOW } };
 	struct spawn_page *page;
+	struct shim_number digits;
 	struct stat st;
 	int pid;
 
@@ -317,8 +320,7 @@ static enum spawn_result start_program(const struct shim_state *state, int start
 		SAY(text, size, "no memory to start it");
 		return SPAWN_CANNOT;
 	}
-	/* A start file is born with a time stamp; one byte in it says that somebody did start. */
-	(void)sys_call(SYS_write, start_fd, "\n", 1);
+	(void)sys_call(SYS_ftruncate, start_fd, 0);
 	(void)futimens(start_fd, now);
 	if (fstat(start_fd, &st) < 0)
 		memset(&st, 0, sizeof st);
@@ -328,8 +330,25 @@ static enum spawn_result start_program(const struct shim_state *state, int start
 		SAY(text, size, "it cannot be started: ", shim_error(pid));
 		return SPAWN_CANNOT;
 	}
+	digits = shim_number(pid);
+	(void)sys_call(SYS_lseek, start_fd, 0, SEEK_SET);
+	(void)sys_call(SYS_write, start_fd, digits.text, strlen(digits.text));
+	/* Back to the moment before it ran, so that what it says is later. */
+	(void)futimens(start_fd, (struct timespec[2]){ st.st_mtim, st.st_mtim });
 	*ret_spawn = (struct spawn){ .pid = pid, .since_ns = mtime_ns(&st), .exec_error = &page->exec_error };
 	return SPAWN_STARTED;
+}
+
+/* Whether the process named in the start file runs. One of another pid namespace may be mistaken; START_SLOW_NS bounds that. */
+static bool runs_still(int start_fd)
+{
+	char text[16];
+	long n = sys_call(SYS_read, start_fd, text, sizeof text - 1);
+	struct spawn spawn = { .pid = 0 };
+
+	for (long i = 0; i < n && text[i] >= '0' && text[i] <= '9' && spawn.pid < 100000000; i++)
+		spawn.pid = spawn.pid * 10 + (text[i] - '0');
+	return spawn.pid > 0 && !spawn_ended(&spawn);
 }
 
 /* With the start file open: decides whether it is our turn, and if so starts. */
@@ -345,8 +364,11 @@ static enum spawn_result start(const struct shim_state *state, int start_fd, str
 		return SPAWN_OTHERS;
 	if (fstat(start_fd, &st) == 0 && clock_gettime(CLOCK_REALTIME, &clock) == 0) {
 		age = (int64_t)clock.tv_sec * INT64_C(1000000000) + clock.tv_nsec - mtime_ns(&st);
+		/* Empty: the file is new, and nobody has started yet. */
 		if (st.st_size > 0 && age >= 0 && age < START_AGAIN_NS)
 			return read_error_file(state, mtime_ns(&st), text, size) ? SPAWN_FAILED : SPAWN_OTHERS;
+		if (st.st_size > 0 && age >= 0 && age < START_SLOW_NS && runs_still(start_fd))
+			return SPAWN_OTHERS;
 	}
 	scratch = mmap(NULL, sizeof *scratch, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (scratch == MAP_FAILED)

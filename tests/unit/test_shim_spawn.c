@@ -139,7 +139,7 @@ static int play_agent(void)
 		return 1;
 	}
 	if (strcmp(kind, "slow") == 0)
-		usleep(700000);
+		usleep(1500000);	/* longer than the second after which another may be started */
 	if (strcmp(kind, "dies") == 0) {
 		fake_write_text(fake_path("kind"), "good");
 		serve(1);
