@@ -23,37 +23,9 @@
 
 #include "../log.h"
 #include "../loop.h"
-#include "redis_observe.h"
+#include "redis_watch.h"
 
 #define MS 1000000ull
-
-struct redis_renewal {
-	struct redis_shared *shared;
-	void (*on_renewed)(void *arg, const struct store_lease *lease);
-	void *on_renewed_arg;
-	void (*deliver)(struct store *store, struct mail *mail);
-	pthread_t thread;
-	int kick_fd;
-
-	pthread_mutex_t mutex;		/* locks wanted and others */
-	struct redis_session wanted;
-	unsigned last_serial;		/* loop's thread */
-
-	/* the thread's own */
-	struct redis_session session;
-	struct redis_link link;
-	struct redis_addresses addresses;
-	char shas[REDIS_SCRIPTS_MAX][REDIS_SHA_SIZE];
-	int timer_fd;
-	bool attached;
-	uint64_t gen;
-	uint64_t due_ns;		/* of the next renewal */
-	uint64_t policy_due_ns;
-	bool failing;			/* the last renewal failed, and that was said */
-	struct observations others;
-	char grace_inc[REDIS_INC_SIZE];	/* the grace that is watched; empty = none */
-	uint64_t grace_since_ns;
-};
 
 void redis_lease_fill(uint64_t last_good_ns, uint32_t ttl_ms, struct store_lease *ret_lease)
 {
@@ -74,7 +46,7 @@ static void news_discard(struct mail *mail)
 	free(news);
 }
 
-static void tell(struct redis_renewal *renewal, enum redis_news what, enum redis_answer answer, const struct redis_header *header,
+void redis_renewal_tell(struct redis_renewal *renewal, enum redis_news what, enum redis_answer answer, const struct redis_header *header,
 		 struct redis_value *reply, const char *text)
 {
 	struct redis_news_mail *news = calloc(1, sizeof(*news));
@@ -121,7 +93,7 @@ static void begin(struct redis_renewal *renewal, enum lua_script_id script, bool
 }
 
 /* One script with up to three arguments. 0 and the reply (the caller's), or -errno with link.error. */
-static int call(struct redis_renewal *renewal, enum lua_script_id script, const char *const *args, size_t count,
+int redis_renewal_call(struct redis_renewal *renewal, enum lua_script_id script, const char *const *args, size_t count,
 		enum redis_answer *ret_answer, struct redis_header *ret_header, struct redis_value **ret_reply)
 {
 	uint64_t deadline = io_deadline(renewal);
@@ -160,7 +132,7 @@ static void say_failed(struct redis_renewal *renewal, const char *why)
 		else
 			log_warn("the lease cannot be renewed: %s", why);
 	}
-	tell(renewal, NEWS_FAILED, ANSWER_FAILED, NULL, NULL, why);
+	redis_renewal_tell(renewal, NEWS_FAILED, ANSWER_FAILED, NULL, NULL, why);
 }
 
 /* A connection that has attached. 0; -EAGAIN refused (the loop knows); another -errno with link.error. */
@@ -183,7 +155,7 @@ static int connect_and_attach(struct redis_renewal *renewal)
 	}
 	if (renewal->attached)
 		return 0;
-	err = call(renewal, LUA_ATTACH, args, 3, &answer, &header, &reply);
+	err = redis_renewal_call(renewal, LUA_ATTACH, args, 3, &answer, &header, &reply);
 	if (err)
 		return err;
 	if (answer == ANSWER_OK && redis_value_u64(reply, ANSWER_ITEMS + 1, &gen)) {
@@ -193,7 +165,7 @@ static int connect_and_attach(struct redis_renewal *renewal)
 		redis_say(renewal->link.error, sizeof(renewal->link.error), "%s", header.text);
 		err = -EPROTO;
 	} else {
-		tell(renewal, NEWS_REFUSED, answer, &header, NULL, NULL);
+		redis_renewal_tell(renewal, NEWS_REFUSED, answer, &header, NULL, NULL);
 		err = -EAGAIN;
 	}
 	redis_value_free(reply);
@@ -201,31 +173,6 @@ static int connect_and_attach(struct redis_renewal *renewal)
 }
 
 /* --- a renewal --- */
-
-static void watch_grace(struct redis_renewal *renewal, const struct redis_header *header, uint64_t now)
-{
-	if (!header->grace) {
-		renewal->grace_inc[0] = '\0';
-	} else if (strcmp(renewal->grace_inc, header->inc) != 0) {
-		strcpy(renewal->grace_inc, header->inc);
-		renewal->grace_since_ns = now;
-	}
-}
-
-static void watch_others(struct redis_renewal *renewal, const struct redis_value *reply, size_t first, uint64_t now)
-{
-	pthread_mutex_lock(&renewal->mutex);
-	observe_begin(&renewal->others);
-	for (size_t i = first; i + 1 < reply->count; i += 2) {
-		const char *host = redis_value_text(reply, i);
-		uint64_t counter;
-
-		if (host && redis_value_u64(reply, i + 1, &counter) && strcmp(host, renewal->session.host) != 0)
-			observe_host(&renewal->others, host, counter, now, (i - first) / 2);
-	}
-	observe_finish(&renewal->others);
-	pthread_mutex_unlock(&renewal->mutex);
-}
 
 /* Whether the lease is good now; it is not if its deadline has passed meanwhile. */
 static bool record_good(struct redis_renewal *renewal, uint64_t sent_ns)
@@ -245,7 +192,7 @@ static bool record_good(struct redis_renewal *renewal, uint64_t sent_ns)
 	if (!present)
 		return false;
 	if (lapsed) {
-		tell(renewal, NEWS_LAPSED, ANSWER_OK, NULL, NULL, NULL);
+		redis_renewal_tell(renewal, NEWS_LAPSED, ANSWER_OK, NULL, NULL, NULL);
 		return false;
 	}
 	redis_lease_fill(sent_ns, renewal->shared->ttl_ms, &lease);
@@ -261,7 +208,7 @@ static int renew(struct redis_renewal *renewal)
 	enum redis_answer answer;
 	struct redis_header header;
 	struct redis_value *reply;
-	int err = call(renewal, LUA_RENEW, NULL, 0, &answer, &header, &reply);
+	int err = redis_renewal_call(renewal, LUA_RENEW, NULL, 0, &answer, &header, &reply);
 
 	if (err)
 		return err;
@@ -273,13 +220,13 @@ static int renew(struct redis_renewal *renewal)
 	}
 	switch (answer) {
 	case ANSWER_OK:
-		watch_grace(renewal, &header, now);
-		watch_others(renewal, reply, ANSWER_ITEMS + 3 + (size_t)messages, now);
+		redis_watch_grace(renewal, &header, now);
+		redis_watch_others(renewal, reply, ANSWER_ITEMS + 3 + (size_t)messages, now);
 		if (record_good(renewal, sent)) {
 			if (renewal->failing)
 				log_info("the lease is renewed again");
 			renewal->failing = false;
-			tell(renewal, NEWS_GOOD, answer, &header, reply, NULL);
+			redis_renewal_tell(renewal, NEWS_GOOD, answer, &header, reply, NULL);
 			reply = NULL;
 		}
 		break;
@@ -294,7 +241,7 @@ static int renew(struct redis_renewal *renewal)
 		if (answer == ANSWER_GEN)
 			renewal->attached = false;	/* a late packet of an older connection; attach again */
 		else
-			tell(renewal, NEWS_REFUSED, answer, &header, NULL, NULL);
+			redis_renewal_tell(renewal, NEWS_REFUSED, answer, &header, NULL, NULL);
 		err = -EAGAIN;
 	}
 	redis_value_free(reply);
@@ -317,7 +264,7 @@ static void check_policy(struct redis_renewal *renewal, uint64_t now)
 		return;
 	}
 	if (redis_check_policy(info, renewal->shared->door->target.label, text, sizeof(text)))
-		tell(renewal, NEWS_UNUSABLE, ANSWER_OK, NULL, NULL, text);
+		redis_renewal_tell(renewal, NEWS_UNUSABLE, ANSWER_OK, NULL, NULL, text);
 	redis_value_free(info);
 	renewal->policy_due_ns = now + renewal->shared->ttl_ms * MS;
 }
@@ -349,99 +296,6 @@ static void renewal_round(struct redis_renewal *renewal)
 	renewal->due_ns = now + renewal->shared->ttl_ms * MS / (err ? 12 : 3);
 	if (!err)
 		check_policy(renewal, now);
-}
-
-/* --- what the others owe --- */
-
-/* The host that has been silent for the longest. */
-static bool take_oldest(struct redis_renewal *renewal, struct observed *ret_oldest)
-{
-	struct observed *oldest;
-
-	pthread_mutex_lock(&renewal->mutex);
-	oldest = observe_oldest(&renewal->others);
-	if (oldest)
-		*ret_oldest = *oldest;
-	pthread_mutex_unlock(&renewal->mutex);
-	return oldest != NULL;
-}
-
-static void set_since(struct redis_renewal *renewal, const char *host, uint64_t since_ns)
-{
-	struct observed *one;
-
-	pthread_mutex_lock(&renewal->mutex);
-	one = observe_find(&renewal->others, host, 0);
-	if (one)
-		one->since_ns = since_ns;
-	pthread_mutex_unlock(&renewal->mutex);
-}
-
-static void expire(struct redis_renewal *renewal, const struct observed *victim)
-{
-	char counter[24];
-	const char *args[] = { victim->host, counter };
-	enum redis_answer answer;
-	struct redis_header header;
-	struct redis_value *reply;
-	uint64_t expired;
-
-	redis_say(counter, sizeof(counter), "%llu", (unsigned long long)victim->counter);
-	if (call(renewal, LUA_EXPIRE, args, 2, &answer, &header, &reply) < 0) {
-		/* Perhaps not sent: again when the connection is back, if the counter still stands. */
-		redis_link_close(&renewal->link);
-		renewal->due_ns = 0;
-		return;
-	}
-	if (answer == ANSWER_OK || answer == ANSWER_FAILED)
-		set_since(renewal, victim->host, loop_now_ns());	/* not again before T */
-	else
-		renewal->attached = false;	/* the next renewal finds out what is the matter */
-	if (answer == ANSWER_OK && redis_value_u64(reply, ANSWER_ITEMS + 1, &expired) && expired)
-		log_warn("host %s has been silent for %.1f s and is expired: its locks are free", victim->host, renewal->shared->ttl_ms / 1e3);
-	redis_value_free(reply);
-}
-
-static void end_grace(struct redis_renewal *renewal)
-{
-	enum redis_answer answer;
-	struct redis_header header;
-	struct redis_value *reply;
-
-	if (call(renewal, LUA_ENDGRACE, NULL, 0, &answer, &header, &reply) < 0) {
-		redis_link_close(&renewal->link);
-		renewal->due_ns = 0;
-		return;
-	}
-	if (answer == ANSWER_OK) {
-		renewal->grace_inc[0] = '\0';
-		tell(renewal, NEWS_SEEN, answer, &header, NULL, NULL);
-	} else {
-		renewal->attached = false;
-	}
-	redis_value_free(reply);
-}
-
-/* Does what is due, and says when the next thing is. */
-static uint64_t watch(struct redis_renewal *renewal)
-{
-	uint64_t ttl_ns = renewal->shared->ttl_ms * MS, next = UINT64_MAX;
-	struct observed oldest;
-
-	while (renewal->attached && renewal->link.fd >= 0 && take_oldest(renewal, &oldest)) {
-		if (loop_now_ns() < oldest.since_ns + ttl_ns) {
-			next = oldest.since_ns + ttl_ns;
-			break;
-		}
-		expire(renewal, &oldest);
-	}
-	if (renewal->grace_inc[0] && renewal->attached && renewal->link.fd >= 0) {
-		if (loop_now_ns() >= renewal->grace_since_ns + ttl_ns)
-			end_grace(renewal);
-		else if (renewal->grace_since_ns + ttl_ns < next)
-			next = renewal->grace_since_ns + ttl_ns;
-	}
-	return next;
 }
 
 /* --- the thread --- */
@@ -506,7 +360,7 @@ static void *renewal_main(void *arg)
 		if (renewal->session.serial) {
 			if (loop_now_ns() >= renewal->due_ns)
 				renewal_round(renewal);
-			next = watch(renewal);
+			next = redis_watch(renewal);
 			if (renewal->due_ns < next)
 				next = renewal->due_ns;
 		}

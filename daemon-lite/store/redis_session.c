@@ -23,16 +23,11 @@
 #include "redis_store.h"
 
 #define MS 1000000ull
-#define SETTLED_NS (1000 * MS)	/* a session that stood so long starts its back-off anew */
+#define SETTLED_NS (1000 * MS)
 
 static const char *label(const struct store *store)
 {
 	return store->shared->door->target.label;
-}
-
-static void current_lease(const struct store *store, struct store_lease *ret_lease)
-{
-	redis_lease_fill(atomic_load(&store->shared->last_good_ns), store->ttl_ms, ret_lease);
 }
 
 /* --- what the agent is told --- */
@@ -89,10 +84,16 @@ void redis_session_drop_cmd(struct store *store)
 		store->phase = PHASE_DETACHED;
 }
 
-static void reconnect(struct store *store)
+/* A session that stood for a while starts its back-off anew. */
+static void settle(struct store *store)
 {
 	if (store->standing_since_ns && loop_now_ns() - store->standing_since_ns > SETTLED_NS)
 		store->backoff_ns = 0;
+}
+
+static void reconnect(struct store *store)
+{
+	settle(store);
 	store->standing_since_ns = 0;
 	redis_dial_soon(store);
 }
@@ -118,6 +119,7 @@ void redis_session_push_down(struct redis_conn *conn, const char *why)
 	struct store *store = conn->arg;
 
 	log_debug("the subscription at %s ended: %s", label(store), why);
+	settle(store);
 	redis_dial_soon(store);
 }
 
@@ -208,8 +210,7 @@ static void stand(struct store *store)
 	tell_standing(store);
 }
 
-/* The session is attached in the incarnation of header. */
-static void enter(struct store *store, const struct redis_header *header, uint64_t last_good_ns)
+void redis_session_enter(struct store *store, const struct redis_header *header, uint64_t last_good_ns)
 {
 	if (strcmp(store->inc, header->inc) != 0) {
 		strcpy(store->inc, header->inc);
@@ -265,8 +266,6 @@ static void leave(struct store *store, const struct redis_header *header)
 	redis_conn_flush(&store->cmd);
 }
 
-static void begin_reassert(struct store *store, const char *inc);
-
 /* Whoever has another token than ours took this session over: a copy of our state directory. */
 static void attach_refused_token(struct store *store)
 {
@@ -292,15 +291,15 @@ static void attach_in_session(struct store *store, bool joined, bool confirmed, 
 {
 	struct store_lease lease;
 
-	current_lease(store, &lease);
+	store_lease(store, &lease);
 	if (store->needs_reassert || strcmp(header->inc, store->inc) != 0 || !confirmed)
-		begin_reassert(store, header->inc);
+		redis_session_reassert(store, header->inc);
 	else if (joined)
 		redis_session_lost(store, "this host's session has expired in the store: it was silent for longer than the lease time");
 	else if (lease.last_good_ns && loop_now_ns() >= lease.kill_ns)
 		redis_session_lost(store, "the lease could not be renewed before its deadline");
 	else
-		enter(store, header, 0);
+		redis_session_enter(store, header, 0);
 }
 
 static void attach_first(struct store *store, bool joined, bool confirmed, const struct redis_header *header,
@@ -322,9 +321,9 @@ static void attach_first(struct store *store, bool joined, bool confirmed, const
 			store->events.resumed(store->arg, key, (enum lock_mode)mode, fence);
 	}
 	if (confirmed)
-		enter(store, header, joined ? sent_ns : 0);
+		redis_session_enter(store, header, joined ? sent_ns : 0);
 	else
-		begin_reassert(store, header->inc);
+		redis_session_reassert(store, header->inc);
 }
 
 static void attached(struct store *store, struct redis_op *op, enum redis_answer answer,
@@ -392,118 +391,6 @@ void redis_session_drive(struct store *store)
 		attach(store);
 }
 
-/* --- re-assertion --- */
-
-static void reasserted(struct store *store, struct redis_op *op, enum redis_answer answer,
-		       const struct redis_header *header, const struct redis_value *reply)
-{
-	const char *cover = op->covers;
-
-	switch (answer) {
-	case ANSWER_OK:
-		break;
-	case ANSWER_NOGRACE:
-		redis_session_lost(store, "the store has forgotten this host's locks, and the time to claim them again is over");
-		return;
-	case ANSWER_CONFLICT:
-		redis_session_lost(store, "the store has forgotten this host's locks, and another host has claimed one of them");
-		return;
-	case ANSWER_TOKEN:
-		redis_session_lost(store, "another agent has taken over this host's session in the store");
-		return;
-	default:
-		redis_session_refused(store, answer, header);
-		return;
-	}
-	if (!redis_value_u64(reply, ANSWER_ITEMS + 1, &store->gen)) {
-		redis_session_lost(store, "the store's answer to `reassert` has another form than expected");
-		return;
-	}
-	for (size_t i = 0; i < op->cover_count; i++) {
-		const char *key = cover + 1;
-		uint64_t fence;
-
-		if (redis_value_u64(reply, ANSWER_ITEMS + 3 + i, &fence))
-			store->events.reasserted(store->arg, key, (enum lock_mode)cover[0], fence);
-		cover = key + strlen(key) + 1;
-	}
-	enter(store, header, 0);
-}
-
-static void begin_reassert(struct store *store, const char *inc)
-{
-	struct store_lease lease;
-
-	current_lease(store, &lease);
-	if (lease.last_good_ns && loop_now_ns() >= lease.failing_ns) {
-		redis_session_lost(store, "the store has forgotten this host's locks, and the lease ended before they could be claimed again");
-		return;
-	}
-	strcpy(store->inc, inc);
-	store->grace_over = false;
-	store->grace = false;
-	store->has_session = true;
-	store->needs_reassert = true;
-	store->phase = PHASE_REASSERTING;
-	redis_ops_drop(store);	/* the complete state says it */
-	store->in_reassert = true;
-	store->reassert_sent = false;
-	store->events.reassert(store->arg);
-	if (store->in_reassert && !store->reassert_sent)
-		store_reassert(store, NULL, 0, NULL, 0, 0);
-	store->in_reassert = false;
-}
-
-void store_reassert(struct store *store, const struct store_cover *covers, size_t cover_count,
-		    const struct store_request *requests, size_t request_count, uint64_t max_fence)
-{
-	struct redis_op *op;
-	size_t size = 1;
-	char *at;
-
-	if (!store->in_reassert || store->reassert_sent || store->phase != PHASE_REASSERTING)
-		return;
-	store->reassert_sent = true;
-	op = redis_op_new(LUA_REASSERT, "", "");
-	for (size_t i = 0; i < cover_count; i++)
-		size += strlen(covers[i].key) + 2;
-	if (op)
-		op->covers = malloc(size);
-	if (!op || !op->covers) {
-		redis_op_free(op);
-		redis_conn_close(&store->cmd);	/* told in the next round, as everything that a call finds out */
-		redis_ops_unsend(store);
-		store->phase = PHASE_DETACHED;
-		redis_dial_soon(store);
-		return;
-	}
-	op->cover_count = cover_count;
-	op->control = reasserted;
-	redis_ops_control(store, op, 6 + 3 * cover_count + 5 * request_count);
-	redis_buf_text(&store->cmd.out, store->id.token);
-	redis_buf_text(&store->cmd.out, store->info);
-	redis_buf_u64(&store->cmd.out, max_fence);
-	redis_buf_u64(&store->cmd.out, atomic_load(&store->shared->seen));
-	redis_buf_u64(&store->cmd.out, cover_count);
-	at = op->covers;
-	for (size_t i = 0; i < cover_count; i++) {
-		redis_buf_text(&store->cmd.out, covers[i].key);
-		redis_buf_u64(&store->cmd.out, covers[i].mode);
-		redis_buf_text(&store->cmd.out, covers[i].info ? covers[i].info : "");
-		*at++ = (char)covers[i].mode;
-		at = stpcpy(at, covers[i].key) + 1;
-	}
-	redis_buf_u64(&store->cmd.out, request_count);
-	for (size_t i = 0; i < request_count; i++) {
-		redis_buf_text(&store->cmd.out, requests[i].key);
-		redis_buf_u64(&store->cmd.out, requests[i].req);
-		redis_buf_u64(&store->cmd.out, requests[i].mode);
-		redis_buf_text(&store->cmd.out, requests[i].try ? "1" : "0");
-		redis_buf_text(&store->cmd.out, requests[i].info ? requests[i].info : "");
-	}
-	redis_conn_flush(&store->cmd);
-}
-
 /* --- refusals and news --- */
 
 void redis_session_refused(struct store *store, enum redis_answer answer, const struct redis_header *header)
@@ -516,7 +403,7 @@ void redis_session_refused(struct store *store, enum redis_answer answer, const 
 	case ANSWER_INC:
 	case ANSWER_CONFIRM:
 		if (store->phase == PHASE_STANDING || store->phase == PHASE_PROVING) {
-			begin_reassert(store, header->inc);
+			redis_session_reassert(store, header->inc);
 			return;
 		}
 		redis_say(text, sizeof(text), "Redis at %s began anew meanwhile; connecting again", label(store));

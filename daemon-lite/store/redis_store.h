@@ -4,7 +4,8 @@
  *
  *   redis_store.c    the door (store.h), set-up and end
  *   redis_dial.c     opens connections in a helper thread, back-off
- *   redis_session.c  attach, leave, re-assert, lost: the state machine
+ *   redis_session.c  attach, leave, lost, refusals: the state machine
+ *   redis_reassert.c the complete state after the store forgot
  *   redis_ops.c      operations that are not answered yet, and their answers
  *   redis_push.c     messages: by the subscription and by the renewals' replies
  *
@@ -124,6 +125,12 @@ void redis_session_news(struct store *store, struct mail *mail);	/* from the ren
 void redis_session_cmd_down(struct redis_conn *conn, const char *why);
 void redis_session_push_down(struct redis_conn *conn, const char *why);
 void redis_session_drop_cmd(struct store *store);
+
+/* The session is attached, or re-asserted, in the incarnation of header; last_good_ns as for redis_renewal_begin. */
+void redis_session_enter(struct store *store, const struct redis_header *header, uint64_t last_good_ns);
+
+/* redis_reassert.c: from inside an event, with a command connection. */
+void redis_session_reassert(struct store *store, const char *inc);
 
 /* redis_ops.c */
 struct redis_op *redis_op_new(enum lua_script_id script, const char *key, const char *text);

@@ -3,7 +3,7 @@
  * daemon-lite/store/redis_file.c daemon-lite/store/redis_init.c daemon-lite/store/redis_link.c daemon-lite/store/redis_observe.c
  * daemon-lite/store/redis_open.c daemon-lite/store/redis_ops.c daemon-lite/store/redis_push.c daemon-lite/store/redis_renew.c
  * daemon-lite/store/redis_script.c daemon-lite/store/redis_session.c daemon-lite/store/redis_shared.c daemon-lite/store/redis_store.c
- * daemon-lite/store/redis_value.c build/lua_scripts.c
+ * daemon-lite/store/redis_reassert.c daemon-lite/store/redis_value.c daemon-lite/store/redis_watch.c build/lua_scripts.c
  * config/check.c config/config.c config/config_file.c config/duration.c config/lex.c config/pattern.c config/rules.c config/rules_write.c config/runtime_dir.c config/suggest.c */
 /* LIBS: hiredis libconfig uuid */
 /* The Redis store against a real server: two hosts in one process, each with a state directory of its own. */
@@ -16,8 +16,10 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -435,16 +437,75 @@ static void test_nothing_is_lost_when_every_connection_is_killed(void **state)
 	}
 }
 
-static void test_a_lost_push_comes_with_a_renewal(void **state)
+/* A message for host a as the scripts make it, but with the number and incarnation given (NULL: the present one). */
+static void message(char *buf, size_t size, unsigned seq, const char *inc, const char *rest)
 {
-	uint64_t fence = acquire(&a, 1, MODE_EX);
+	char present[64] = "", *at;
+
+	if (!inc) {
+		snprintf(present, sizeof(present), "%s", strchr(server_do(&server, "HGET dlock:{test/0}:meta inc"), '\n') + 1);
+		at = strchr(present, '\r');
+		assert_non_null(at);
+		*at = '\0';
+		inc = present;
+	}
+	snprintf(buf, size, "\"%u\\x00%s\\x00%s\"", seq, inc, rest);
+}
+
+#define R_OF_X "R\\x00f:x\\x0077\\x002"
+
+static void test_a_push_that_was_lost_comes_with_a_renewal_once(void **state)
+{
+	char text[512];
 
 	(void)state;
-	wait_in_line(&b, 1, MODE_EX);
-	/* Its subscription ends on the server, and the client's socket does not hear of it in time. */
-	server_do(&server, "CLIENT KILL TYPE pubsub");
-	store_give_back(a.store, K, MODE_NONE, fence);
-	await_event(&b, EV_GRANTED, K, 1, 1);
+	message(text, sizeof(text), 1, NULL, R_OF_X);
+	server_do(&server, "HSET dlock:{test/0}:h:%s seq 1", store_host_id(a.store));
+	server_do(&server, "ZADD dlock:{test/0}:o:%s 1 %s", store_host_id(a.store), text);
+	assert_int_equal(await_event(&a, EV_RECALL, "f:x", 0, 0.6)->fence, 77);
+	run_for(loop, 0.9);
+	assert_int_equal(host_count(&a, EV_RECALL), 1);
+	assert_int_equal(atoi(server_do(&server, "ZCARD dlock:{test/0}:o:%s", store_host_id(a.store)) + 1), 0);
+}
+
+static void publish(unsigned seq, const char *inc, const char *rest)
+{
+	char text[512];
+
+	message(text, sizeof(text), seq, inc, rest);
+	server_do(&server, "PUBLISH dlock:{test/0}:p:%s %s", store_host_id(a.store), text);
+}
+
+static void test_repeated_foreign_and_damaged_messages_do_no_harm(void **state)
+{
+	static const char *const damaged[] = {
+		"R", "R\\x00", "R\\x00f:x\\x00", "R\\x00f:x\\x0077\\x009", "R\\x00f:x\\x00-7\\x002", "G\\x00f:x\\x001\\x002\\x003", "Q\\x00f:x",
+		"T\\x00f:x\\x001\\x002\\x00host", "B\\x00f:x\\x00", "", "GG\\x00f:x", "R\\x00a\\x001\\x002\\x003\\x004\\x005\\x006\\x007\\x008",
+		"C\\x00f:x\\x0099999999999999999999999\\x002\\x000",
+	};
+	char noise[64];
+
+	(void)state;
+	publish(1, "old-incarnation", R_OF_X);
+	run_for(loop, 0.1);
+	assert_int_equal(host_count(&a, EV_RECALL), 0);
+	for (int i = 0; i < 3; i++)
+		publish(1, NULL, R_OF_X);
+	publish(3, NULL, R_OF_X);	/* leaves a gap: taken all the same */
+	await_event(&a, EV_RECALL, "f:x", 0, 1);
+	run_for(loop, 0.1);
+	assert_int_equal(host_count(&a, EV_RECALL), 2);
+	host_mark(&a);
+	for (size_t i = 0; i < sizeof(damaged) / sizeof(damaged[0]); i++)
+		publish(100 + (unsigned)i, NULL, damaged[i]);
+	for (int i = 0; i < 3; i++) {
+		snprintf(noise, sizeof(noise), "%.*s", i * 9, "x\\x00\\x00\\x00\\x00yz");
+		server_do(&server, "PUBLISH dlock:{test/0}:p:%s \"%s\"", store_host_id(a.store), noise);
+	}
+	run_for(loop, 0.2);
+	assert_int_equal(host_count(&a, EV_RECALL) + host_count(&a, EV_GRANTED) + host_count(&a, EV_TRY) + host_count(&a, EV_BUSY), 0);
+	acquire(&a, 5, MODE_EX);
+	assert_null(host_find(&a, EV_LOST, NULL, 0));
 }
 
 static void test_operations_without_a_server_are_kept_and_carried_out_later(void **state)
@@ -672,6 +733,22 @@ static void test_a_key_of_another_type_fails_only_its_own_request(void **state)
 	assert_int_equal(a.state, STORE_UP);
 }
 
+static void test_a_record_of_another_type_is_an_error_and_not_a_crash(void **state)
+{
+	static const char *const keys[] = { "meta", "hosts", "h:", "k:", "o:" };
+	char key[128];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+		snprintf(key, sizeof(key), "dlock:{test/0}:%s%s", keys[i], strchr(keys[i], ':') ? store_host_id(a.store) : "");
+		server_do(&server, "SET %s x", key);
+		store_acquire(a.store, "f:y", 20 + i, MODE_EX, false, "1 test");
+		run_for(loop, 0.5);
+		server_do(&server, "DEL %s", key);
+		await_state(&a, STORE_UP, 6);
+	}
+}
+
 static void test_a_full_store_fails_the_request_and_still_takes_locks_back(void **state)
 {
 	uint64_t fence = acquire(&a, 1, MODE_EX);
@@ -789,6 +866,107 @@ static void test_answers_that_are_not_redis_do_no_harm(void **state)
 		lie(answers[i].text, answers[i].len);
 }
 
+/* A relay to the real server that damages one byte of what the server says. */
+struct relay {
+	int fd;
+	unsigned seed;
+	atomic_int stop;
+	pthread_t thread;
+};
+
+struct relay_pair { int client, server; long damage_at; };
+
+static bool relay_pass(struct relay *relay, struct relay_pair *pair, bool from_server)
+{
+	char bytes[8192];
+	ssize_t n = recv(from_server ? pair->server : pair->client, bytes, sizeof(bytes), MSG_DONTWAIT);
+
+	if (n <= 0)
+		return n < 0 && errno == EAGAIN;
+	if (from_server) {
+		if (pair->damage_at < n && pair->damage_at >= 0)
+			bytes[pair->damage_at] = (char)(rand_r(&relay->seed) % 3 ? "\r\n*$:+-019"[rand_r(&relay->seed) % 10] : rand_r(&relay->seed));
+		pair->damage_at -= n;
+	}
+	return send(from_server ? pair->client : pair->server, bytes, (size_t)n, MSG_NOSIGNAL) == n;
+}
+
+static void *relay_main(void *arg)
+{
+	struct relay *relay = arg;
+	struct sockaddr_in addr = { .sin_family = AF_INET, .sin_port = htons((uint16_t)server.port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct relay_pair pairs[64];
+	struct pollfd fds[1 + 2 * 64];
+	int count = 0;
+
+	while (!relay->stop) {
+		fds[0] = (struct pollfd){ .fd = relay->fd, .events = POLLIN };
+		for (int i = 0; i < count; i++) {
+			fds[1 + 2 * i] = (struct pollfd){ .fd = pairs[i].client, .events = POLLIN };
+			fds[2 + 2 * i] = (struct pollfd){ .fd = pairs[i].server, .events = POLLIN };
+		}
+		if (poll(fds, (nfds_t)(1 + 2 * count), 20) <= 0)
+			continue;
+		for (int i = count - 1; i >= 0; i--) {
+			if ((!fds[1 + 2 * i].revents || relay_pass(relay, &pairs[i], false)) && (!fds[2 + 2 * i].revents || relay_pass(relay, &pairs[i], true)))
+				continue;
+			close(pairs[i].client);
+			close(pairs[i].server);
+			pairs[i] = pairs[--count];
+		}
+		if (fds[0].revents && count < 64) {
+			pairs[count].client = accept(relay->fd, NULL, NULL);
+			pairs[count].server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+			pairs[count].damage_at = rand_r(&relay->seed) % 9000;	/* the first replies are 5 kB, the rest the session */
+			if (connect(pairs[count].server, (struct sockaddr *)&addr, sizeof(addr)) < 0)
+				pairs[count].damage_at = -1;
+			count++;
+		}
+	}
+	while (count-- > 0) {
+		close(pairs[count].client);
+		close(pairs[count].server);
+	}
+	return NULL;
+}
+
+static void test_damaged_answers_never_end_the_agent(void **state)
+{
+	struct sockaddr_in addr = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct relay relay = { .fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), .seed = 4711 };
+	socklen_t size = sizeof(addr);
+	char text[64];
+	uint64_t req = 1000;
+
+	(void)state;
+	assert_int_equal(bind(relay.fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
+	assert_int_equal(listen(relay.fd, 64), 0);
+	assert_int_equal(getsockname(relay.fd, (struct sockaddr *)&addr, &size), 0);
+	assert_int_equal(pthread_create(&relay.thread, NULL, relay_main, &relay), 0);
+	snprintf(text, sizeof(text), "redis://127.0.0.1:%d", ntohs(addr.sin_port));
+	free(a.config->redis.servers[0]);
+	a.config->redis.servers[0] = strdup(text);
+	host_start(&b);
+	for (int round = 0; round < 12; round++) {
+		host_start(&a);
+		for (int i = 0; i < 20; i++) {
+			store_acquire(a.store, K, req++, MODE_EX, i % 3 == 0, "1 test");
+			store_acquire(b.store, K, req++, MODE_EX, i % 2 == 0, "1 test");
+			store_status(a.store, NULL, NULL);
+			run_for(loop, 0.01);
+			if (a.cover_count)
+				store_give_back(a.store, K, MODE_NONE, a.covers[0].fence);
+			if (b.cover_count)
+				store_give_back(b.store, K, MODE_NONE, b.covers[0].fence);
+		}
+		host_stop(&a, true);
+	}
+	relay.stop = 1;
+	pthread_join(relay.thread, NULL);
+	close(relay.fd);
+	assert_true(host_count(&a, EV_GRANTED) > 0);
+}
+
 static void test_a_store_can_end_in_the_middle_of_connecting(void **state)
 {
 	(void)state;
@@ -823,7 +1001,8 @@ int main(int argc, char **argv)
 		BARE(test_init_is_refused_when_the_namespace_is_in_use),
 		STARTED(test_a_host_that_missed_the_grace_has_lost_its_locks),
 		STARTED(test_nothing_is_lost_when_every_connection_is_killed),
-		STARTED(test_a_lost_push_comes_with_a_renewal),
+		STARTED(test_a_push_that_was_lost_comes_with_a_renewal_once),
+		STARTED(test_repeated_foreign_and_damaged_messages_do_no_harm),
 		STARTED(test_operations_without_a_server_are_kept_and_carried_out_later),
 		STARTED(test_scripts_that_the_server_lost_are_sent_again),
 		STARTED(test_an_agent_that_starts_again_resumes_its_covers),
@@ -836,10 +1015,12 @@ int main(int argc, char **argv)
 		BARE(test_another_lease_time_is_refused),
 		BARE(test_a_replica_is_refused),
 		STARTED(test_a_key_of_another_type_fails_only_its_own_request),
+		STARTED(test_a_record_of_another_type_is_an_error_and_not_a_crash),
 		STARTED(test_a_full_store_fails_the_request_and_still_takes_locks_back),
 		BARE(test_a_unix_socket_serves_as_well),
 		BARE(test_a_server_address_that_is_none_is_refused_at_once),
 		BARE(test_answers_that_are_not_redis_do_no_harm),
+		BARE(test_damaged_answers_never_end_the_agent),
 		BARE(test_a_store_can_end_in_the_middle_of_connecting),
 	};
 
