@@ -93,8 +93,8 @@ static double measure_prices(struct bench_host hosts[2], struct bench_store *sto
 	double unit, look;
 
 	for (int i = 0; i < 2; i++)
-		snprintf(locks[i], sizeof locks[i], "%s/locks", hosts[i].dir);
-	snprintf(free_dir, sizeof free_dir, "%s/free", hosts[0].dir);
+		text(locks[i], sizeof locks[i], "%s/locks", hosts[i].dir);
+	text(free_dir, sizeof free_dir, "%s/free", hosts[0].dir);
 	bench_worker_start(&a, &hosts[0], locks[0], 0);
 	bench_worker_start(&b, &hosts[1], locks[1], 1);
 	bench_worker_start(&bare, NULL, free_dir, 2);
@@ -169,7 +169,7 @@ static void run_eight(struct bench_host *hosts, unsigned host_count, enum bench_
 	char locks[2][300];
 
 	for (unsigned i = 0; i < host_count; i++)
-		snprintf(locks[i], sizeof locks[i], "%s/locks", hosts[i].dir);
+		text(locks[i], sizeof locks[i], "%s/locks", hosts[i].dir);
 	for (unsigned i = 0; i < BENCH_WORKERS; i++) {
 		bench_worker_start(&workers[i], &hosts[i % host_count], locks[i % host_count], i);
 		bench_do(&workers[i], BENCH_OPEN, 0, 1, prefix);
@@ -268,7 +268,7 @@ static void measure_renewals(void)
 	const unsigned seconds = 5;
 
 	bench_host_start(&host, "R", "renewals", "3s");
-	snprintf(locks, sizeof locks, "%s/locks", host.dir);
+	text(locks, sizeof locks, "%s/locks", host.dir);
 	bench_worker_start(&worker, &host, locks, 0);
 	bench_do(&worker, BENCH_OPEN, 0, HELD_COVERS, "held");
 	bench_do(&worker, BENCH_HOLD, 0, HELD_COVERS, "");
@@ -325,13 +325,39 @@ static void trace(pid_t pid, const char *who, struct bench_worker *worker)
 	waitpid(tracer, &status, 0);
 }
 
-static void profile(struct bench_host hosts[2])
+/* What a lock of (2) and of (3) costs the store. */
+static void profile_scripts(struct bench_host hosts[2], struct bench_store *store)
+{
+	static struct series mine, other;
+	struct bench_worker workers[2];
+	char locks[2][300];
+
+	for (unsigned i = 0; i < 2; i++) {
+		text(locks[i], sizeof locks[i], "%s/locks", hosts[i].dir);
+		bench_worker_start(&workers[i], &hosts[i], locks[i], i);
+		bench_do(&workers[i], BENCH_OPEN, 0, 500, "scripts");
+	}
+	bench_store_reset_stats(store);
+	bench_do(&workers[0], BENCH_EACH, 0, 500, "");
+	add_samples(&mine, 0);
+	printf("\n500 names nobody had, %.1f us each; in the store:\n", quantile_us(&mine, 0.5));
+	bench_store_print_stats(store);
+	bench_store_reset_stats(store);
+	bench_do(&workers[1], BENCH_EACH, 0, 500, "");
+	add_samples(&other, 1);
+	printf("\n500 names another host had last, %.1f us each; in the store:\n", quantile_us(&other, 0.5));
+	bench_store_print_stats(store);
+	for (unsigned i = 0; i < 2; i++)
+		bench_worker_stop(&workers[i]);
+}
+
+static void profile(struct bench_host hosts[2], struct bench_store *store)
 {
 	struct bench_worker worker;
 	char locks[300], children[64], line[64] = "";
 	FILE *in;
 
-	snprintf(locks, sizeof locks, "%s/locks", hosts[0].dir);
+	text(locks, sizeof locks, "%s/locks", hosts[0].dir);
 	bench_worker_start(&worker, &hosts[0], locks, 0);
 	bench_do(&worker, BENCH_OPEN, 0, 1, "profile");
 	bench_do(&worker, BENCH_PAIRS, 0, 10, "");
@@ -346,6 +372,7 @@ static void profile(struct bench_host hosts[2])
 	if (in)
 		fclose(in);
 	bench_worker_stop(&worker);
+	profile_scripts(hosts, store);
 }
 
 int main(int argc, char **argv)
@@ -366,7 +393,7 @@ int main(int argc, char **argv)
 	if (!store)
 		bench_fail("redis does not answer");
 	if (argc == 3) {
-		profile(hosts);
+		profile(hosts, store);
 	} else {
 		unit = measure_prices(hosts, store);
 		measure_hand_over(hosts, store, unit);
