@@ -220,6 +220,8 @@ static void give_back(struct cover *c, enum lock_mode keep, bool helper_holds)
 	uint64_t fence = c->fence;
 
 	c->void_fence = fence;
+	if (!RULE(RULE_VOID_FENCE))	/* as if the fence went with the cover; it must stay */
+		c->void_fence = c->fence = 0;
 	c->mode = keep;
 	c->fence_known = keep == MODE_NONE;
 	if (!mode_conflicts(c->recall, keep))
@@ -253,7 +255,7 @@ static enum lock_mode tries_due(struct cover *c)
 	for (size_t i = 0; i < c->try_count;) {
 		struct cover_try t = c->tries[i];
 
-		if (t.fence > c->fence || !c->fence_known) {	/* its grant, or the downgrade's reply, is on its way */
+		if (t.fence > c->fence || (!c->fence_known && RULE(RULE_KNOWN_FENCE))) {	/* its grant, or the downgrade's reply, is on its way */
 			i++;
 		} else if (!mode_conflicts(t.mode, c->mode)) {	/* given back meanwhile: the store grants it */
 			try_remove(c, i);
@@ -317,6 +319,8 @@ static void step(struct cover *c)
 		want = mode_max(want, c->recall);
 	if (!want)
 		return;
+	for (size_t i = 0; i < c->try_count; i++)
+		c->tries[i].asked = true;
 	c->probe_want = want;
 	c->probe_stale = false;
 	c->probing = true;
@@ -534,6 +538,10 @@ static void reduce(struct cover *c, enum lock_mode held, enum lock_mode want)
 		if (!try_probes(c, &t) || t.mode > want) {
 			i++;
 		} else if (mode_conflicts(held, RULE(RULE_TRY_BY_MODE) ? t.mode : mode_max(t.mode, c->recall))) {
+			if (!t.asked) {		/* it came later; who held then may be gone */
+				i++;
+				continue;
+			}
 			try_remove(c, i);
 			c->ops->busy(c->owner, t.host, t.req);
 		} else {

@@ -93,6 +93,7 @@ struct cover_try {		/* a non-blocking request of another host, to be answered */
 	uint64_t req;
 	uint64_t fence;
 	enum lock_mode mode;
+	bool asked;		/* a probe has begun since it came */
 };
 
 enum cover_wait { WAIT_NONE, WAIT_RUNNING, WAIT_ENDING };
