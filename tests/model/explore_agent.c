@@ -53,6 +53,9 @@ static void op_answer(void *owner, uint64_t id, enum cover_answer answer)
 		x_world_fail(world, X_BROKEN, "an answer to a call that is over");
 		return;
 	}
+	if (answer == ANSWER_GO && call->behind && !call->licensed &&
+	    mode_conflicts(world->host[h].cover.recall, call->mode))
+		x_world_fail(world, X_OVERTAKEN, "a call got GO without the store, though somebody elsewhere waited before it");
 	if (answer == ANSWER_GO)
 		call->licensed = 1;
 	if (call->over)
@@ -91,6 +94,9 @@ static void op_withdraw(void *owner, uint64_t id)
 static void op_give_back(void *owner, enum lock_mode keep, uint64_t fence)
 {
 	x_say("host %d agent: gives back fence %d, keeps %s", host_of(owner), (int)fence, x_mode_names[keep]);
+	/* Whoever gets the cover next may share this very file (two agents on one machine). */
+	if (world->host[host_of(owner)].held[0] != MODE_NONE)
+		x_world_fail(world, X_BROKEN, "gives back before its own lock is gone: a try would be refused by it");
 	command(host_of(owner), (struct x_cmd){ .kind = VERB_GIVE_BACK, .mode = (uint8_t)keep, .fence = (uint8_t)fence });
 }
 
@@ -206,6 +212,7 @@ void x_agent_request(struct x_world *w, const struct x_def *def, int h, int c)
 		x_world_fail(w, X_BROKEN, "too many requests for the explorer");
 		return;
 	}
+	call->behind = !call->try && call->mode == MODE_EX && mode_conflicts(cover->recall, cover->mode);
 	cover_request(cover, (uint64_t)(call->attempt << 8 | (c + 1)), call->mode, call->try);
 	settle(w, def, h);
 }
@@ -261,10 +268,10 @@ static void granted(struct x_world *w, int h, uint16_t req, enum lock_mode mode)
 
 	world = w;
 	call = call_of_id(h, req);
-	if (call && call->live && !call->over) {
+	if (call && call->live)
 		call->licensed = 1;
+	if (call && call->live && !call->over)
 		return;
-	}
 	for (int g = 0; g < X_HOSTS; g++) {
 		for (int c = 0; c < X_CALLS; c++) {
 			struct x_call *other = &w->host[g].calls[c];

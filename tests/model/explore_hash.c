@@ -75,7 +75,7 @@ uint64_t x_world_hash(const struct x_world *w, const struct x_def *def)
 		for (size_t i = 0; i < cover.try_count; i++) {
 			const struct cover_try *t = &host->tries[i];
 			uint8_t small[] = { (uint8_t)t->host[0], rank[(uint8_t)t->fence], (uint8_t)t->mode,
-					    (uint8_t)t->req, (uint8_t)(t->req >> 8) };
+					    (uint8_t)t->req, (uint8_t)(t->req >> 8), t->asked };
 
 			put(&b, small, sizeof small);
 		}

@@ -326,13 +326,13 @@ bool x_world_possible(const struct x_world *w, const struct x_def *def, struct x
 	case STEP_WON:
 		return host->helper == HELPER_WAITS && !x_kernel_conflict(host, 0, host->helper_mode);
 	case STEP_WIN_TOLD:
-		return host->helper == HELPER_WON;
+		return host->helper == HELPER_WON && quiet;
 	case STEP_WAIT_ENDED:
-		return host->helper == HELPER_WAITS && host->helper_cancelled;
+		return host->helper == HELPER_WAITS && host->helper_cancelled && quiet;
 	case STEP_PROBE:
 		return host->probe == PROBE_ASKED;
 	case STEP_PROBED:
-		return host->probe == PROBE_TAKEN;
+		return host->probe == PROBE_TAKEN && quiet;
 	case STEP_REPEAT:
 		return w->repeats && s.arg < host->push_count && quiet;
 	case STEP_BREAK:
@@ -573,7 +573,13 @@ void x_world_check_end(struct x_world *w, const struct x_def *def)
 		for (int p = 0; p < X_PROGS; p++) {
 			struct x_prog *prog = &w->host[h].progs[p];
 
-			if (!waits(prog) || waits_for_holder(w, def, h, p))
+			if (!waits(prog))
+				continue;
+			if (w->host[h].calls[call_of(p, prog)].try) {
+				x_world_fail(w, X_HANG, "a try waits");
+				return;
+			}
+			if (waits_for_holder(w, def, h, p))
 				continue;
 			/* documented: new readers wait behind a writer that waits */
 			if (writer && w->host[h].calls[call_of(p, prog)].mode == MODE_SH)

@@ -80,6 +80,7 @@ struct x_call {			/* one lock call and its connection */
 	uint8_t out;		/* to the program */
 	uint8_t excused;	/* a refusal is right: at some moment of the call somebody held or could */
 	uint8_t licensed;	/* told GO, or granted by the store */
+	uint8_t behind;		/* exclusive, and began when the agent knew of somebody elsewhere who waits */
 };
 
 enum { HELPER_NONE, HELPER_WAITS, HELPER_WON };
@@ -105,6 +106,7 @@ enum x_violation {
 	X_REFUSED,	/* a try was refused and nobody held */
 	X_HANG,		/* nothing can happen any more and somebody waits without reason */
 	X_LIVELOCK,	/* it never ends */
+	X_OVERTAKEN,	/* a later call passed one that the agent knew to wait */
 	X_BROKEN,	/* an operation that makes no sense */
 	X_VIOLATIONS,
 };
