@@ -22,6 +22,7 @@ if #raw == 0 and grace == '0' then	-- nobody has it: the common case
 	return { 'ok', inc, grace, 'granted', ARGV[10], fence, '0' }
 end
 --#rules
+--#recall
 local lock = read_lock(key, false, raw)
 local mine = lock.covers[HOST] ~= nil	-- whether the index has this lock already
 
@@ -43,11 +44,14 @@ if grace == '1' and try then
 	return { 'ok', inc, grace, 'busy' }
 end
 
-local ex, any = cover_sets(lock)
-local blocked = grace == '1' or other(ex, HOST) or (mode == 2 and other(any, HOST))
-if not blocked and not try then
-	ex, any = queue_sets(lock)
-	blocked = other(ex, HOST) or (mode == 2 and other(any, HOST))
+local blocked = grace == '1'
+for host, cover in pairs(lock.covers) do
+	blocked = blocked or (host ~= HOST and (mode == 2 or cover.mode == 2))
+end
+if not try then
+	for _, r in ipairs(lock.queue) do
+		blocked = blocked or (not r.try and r.host ~= HOST and (mode == 2 or r.mode == 2))
+	end
 end
 
 if blocked then

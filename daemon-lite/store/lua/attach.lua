@@ -5,6 +5,8 @@
 -- newtoken. Either way connections of an older generation are shut out.
 
 --#rules
+--#pump
+--#hosts
 local refused = open_store()
 if refused then
 	return refused

@@ -5,6 +5,8 @@
 -- hosts that cover it are told. Reply: ok inc grace ended 0|1 (0: it was over).
 
 --#rules
+--#pump
+--#hosts
 local refused = enter()
 if refused then
 	return refused
@@ -41,7 +43,6 @@ for _, lock in ipairs(locks) do
 	for _, host in ipairs(silent) do
 		drop_host(lock, host)
 	end
-	lock.gone = {}
 	pump(lock)
 	write_lock(lock)
 	for host in pairs(lock.covers) do

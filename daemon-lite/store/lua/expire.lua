@@ -4,6 +4,8 @@
 -- own clock. Compare and delete. Reply: ok inc grace expired 0|1.
 
 --#rules
+--#pump
+--#hosts
 local refused = enter()
 if refused then
 	return refused

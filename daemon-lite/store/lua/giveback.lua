@@ -21,12 +21,15 @@ if keep == '0' and #raw == 2 and raw[1] == 'c/' .. HOST then	-- nobody waits: th
 	end
 end
 --#rules
+--#pump
 local lock = read_lock(key, false, raw)
 local cover = lock.covers[HOST]
 
 if cover and cover.fence == ARGV[10] and (keep == '0' or (keep == '1' and cover.mode == 2)) then
 	if keep == '0' then
-		drop_cover(lock, HOST)
+		lock.covers[HOST] = nil
+		lock.del[1] = 'c/' .. HOST
+		lock.gone[HOST] = true
 	else
 		cover.mode = 1
 		lock.is_fresh[HOST] = true

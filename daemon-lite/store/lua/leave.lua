@@ -4,6 +4,8 @@
 -- Reply: ok inc grace left.
 
 --#rules
+--#pump
+--#hosts
 local refused = enter()
 if refused then
 	return refused

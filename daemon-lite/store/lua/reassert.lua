@@ -5,6 +5,8 @@
 -- Reply: ok inc grace asserted gen_cmd gen_renew, the fence of each cover in order.
 
 --#rules
+--#pump
+--#hosts
 local refused = open_store()
 if refused then
 	return refused
@@ -12,6 +14,14 @@ end
 if grace ~= '1' then
 	return refuse('nograce')
 end
+
+-- Lua's unpack is bounded by its stack: long lists go in pieces.
+local function call_many(command, key, list)
+	for i = 1, #list, 500 do
+		call(command, key, unpack(list, i, math.min(i + 499, #list)))
+	end
+end
+
 local newtoken, info, maxfence, seq = ARGV[8], ARGV[9], tonumber(ARGV[10]), tonumber(ARGV[11])
 local hash = P .. 'h:' .. HOST
 local h = call('HMGET', hash, 'token', 'gen_cmd', 'gen_renew', 'seq')

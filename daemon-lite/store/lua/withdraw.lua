@@ -4,6 +4,7 @@
 -- (0: it was not waiting; perhaps a grant is on its way, an idle cover then).
 
 --#rules
+--#pump
 local refused = enter()
 if refused then
 	return refused

@@ -1,0 +1,58 @@
+-- SPDX-License-Identifier: MIT
+-- Whole hosts: removing them, telling them. Part of the rules, behind pump.lua: --#hosts.
+
+-- Takes out of a lock what belongs to host.
+local function drop_host(lock, host)
+	if lock.covers[host] then
+		lock.covers[host] = nil
+		lock.del[#lock.del + 1] = 'c/' .. host
+	end
+	for _, r in ipairs(lock.queue) do
+		if r.host == host then
+			drop_request(lock, r)
+		end
+	end
+	sweep(lock)
+	lock.gone[host] = nil	-- its index goes as a whole
+end
+
+-- Tells host of the strongest that waits and of the tries that conflict with its cover.
+local function tell(lock, host)
+	local cover = lock.covers[host]
+	if not cover then
+		return
+	end
+	local most = waiting_for(lock, host)
+	if cover.told ~= most then	-- lower too: a reply that said it may have been lost
+		cover.told = most
+		call('HSET', lock.name, 'c/' .. host, cover_value(cover))
+	end
+	if most > 0 then
+		push(host, 'R', lock.key, cover.fence, most)
+	end
+	tell_tries(lock, host)
+end
+
+-- Removes a host wholly: covers, requests, records; then grants to others.
+local function remove_host(victim)
+	local locks, keys = {}, call('SMEMBERS', P .. 'k:' .. victim)
+	table.sort(keys)
+	for _, key in ipairs(keys) do
+		locks[#locks + 1] = read_lock(key, true)
+	end
+	local seq = tonumber(call('HGET', P .. 'h:' .. victim, 'seq') or 0) or 0
+	local base = tonumber(call('HGET', META, 'seqbase') or 0) or 0
+	call('HINCRBY', META, 'fence', 0)	-- an error now rather than half-way
+	call('HDEL', HOSTS, victim)
+	call('DEL', P .. 'h:' .. victim, P .. 'k:' .. victim, P .. 'o:' .. victim)
+	if seq > base then
+		call('HSET', META, 'seqbase', num(seq))
+	end
+	known[victim] = false
+	for _, lock in ipairs(locks) do
+		drop_host(lock, victim)
+		pump(lock)
+		write_lock(lock)
+	end
+end
+
