@@ -658,6 +658,7 @@ int agent_main(void *options, struct guard_link *link)
 			    agent.options.runtime_dir, &events, &agent, &agent.store, text, sizeof text))
 		return refuse_start(&agent, text, GUARD_EXIT_CONFIG);
 	store_on_renewed(agent.store, on_renewed, &agent);
+	store_inherit_lease(agent.store, atomic_load(&link->page->last_good_ns));
 	agent.busy_ns = loop_now_ns();
 	guard_take_over(link, taken_over, &agent);
 	agent.tick = (struct loop_timer){ .fn = tick, .arg = &agent };

@@ -233,14 +233,7 @@ static void left(struct store *store, struct redis_op *op, enum redis_answer ans
 	(void)op;
 	(void)reply;
 	if (answer != ANSWER_OK && answer != ANSWER_TOKEN) {
-		/* A grace began meanwhile: what is not re-asserted ends with it. */
-		if (answer == ANSWER_INC || answer == ANSWER_CONFIRM) {
-			store->leave_first = false;
-			redis_session_drop_cmd(store);
-			redis_dial_now(store);
-		} else {
-			redis_session_refused(store, answer, header);
-		}
+		redis_session_refused(store, answer, header);
 		return;
 	}
 	/* A new subscription too: nothing that was pushed to the old session may reach the new one. */
@@ -287,7 +280,33 @@ static void attach_refused_token(struct store *store)
 	attach(store);
 }
 
-static void attach_in_session(struct store *store, bool joined, bool confirmed, const struct redis_header *header)
+/*
+ * What the store has of this host. A grant whose answer went down with the
+ * connection is known to nobody here: asked again, the request may have to wait
+ * behind others who wait for just that cover.
+ */
+static void tell_covers(const struct redis_value *reply, void *arg,
+			void (*tell)(void *arg, const char *key, enum lock_mode mode, uint64_t fence))
+{
+	uint64_t mode, fence;
+
+	for (size_t i = ANSWER_ITEMS + 5; i + 2 < reply->count; i += 3) {
+		const char *key = redis_value_text(reply, i);
+
+		if (key && redis_value_u64(reply, i + 1, &mode) && mode <= MODE_EX && redis_value_u64(reply, i + 2, &fence))
+			tell(arg, key, (enum lock_mode)mode, fence);
+	}
+}
+
+static void tell_cover(void *arg, const char *key, enum lock_mode mode, uint64_t fence)
+{
+	const struct store *store = arg;
+
+	store->events.cover(store->arg, key, mode, fence, MODE_NONE);	/* who waits for it comes as a recall */
+}
+
+static void attach_in_session(struct store *store, bool joined, bool confirmed, const struct redis_header *header,
+			      const struct redis_value *reply)
 {
 	struct store_lease lease;
 
@@ -298,8 +317,19 @@ static void attach_in_session(struct store *store, bool joined, bool confirmed, 
 		redis_session_lost(store, "this host's session has expired in the store: it was silent for longer than the lease time");
 	else if (lease.last_good_ns && loop_now_ns() >= lease.kill_ns)
 		redis_session_lost(store, "the lease could not be renewed before its deadline");
-	else
+	else {
+		tell_covers(reply, store, tell_cover);
 		redis_session_enter(store, header, 0);
+	}
+}
+
+/* Whether covers that an earlier agent left may be claimed from a store that forgot. */
+static bool inherits_lease(const struct store *store)
+{
+	struct store_lease lease;
+
+	redis_lease_fill(store->inherited_good_ns, store->ttl_ms, &lease);
+	return loop_now_ns() < lease.failing_ns;
 }
 
 static void attach_first(struct store *store, bool joined, bool confirmed, const struct redis_header *header,
@@ -310,10 +340,20 @@ static void attach_first(struct store *store, bool joined, bool confirmed, const
 	redis_value_u64(reply, ANSWER_ITEMS + 3, &seq);
 	atomic_store(&store->shared->seen, seq);
 	if (store->leave_first && !joined) {
-		leave(store, header);
+		if (confirmed) {
+			leave(store, header);
+		} else {
+			/* Nothing of the earlier session is held: the complete state replaces it. */
+			store->leave_first = false;
+			redis_session_reassert(store, header->inc);
+		}
 		return;
 	}
 	store->leave_first = false;
+	if (!confirmed && reply->count > ANSWER_ITEMS + 5 && !inherits_lease(store)) {
+		redis_session_lost(store, "the store has forgotten what this host held before its agent started again, and the lease is over");
+		return;
+	}
 	for (size_t i = ANSWER_ITEMS + 5; i + 2 < reply->count; i += 3) {
 		const char *key = redis_value_text(reply, i);
 
@@ -349,7 +389,7 @@ static void attached(struct store *store, struct redis_op *op, enum redis_answer
 	joined = !strcmp(verdict, "joined");
 	adopt_token(store);
 	if (store->has_session)
-		attach_in_session(store, joined, confirmed != 0, header);
+		attach_in_session(store, joined, confirmed != 0, header, reply);
 	else
 		attach_first(store, joined, confirmed != 0, header, reply, op->sent_ns);
 }

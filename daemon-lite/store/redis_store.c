@@ -122,6 +122,11 @@ void store_on_renewed(struct store *store, void (*fn)(void *arg, const struct st
 	store->on_renewed_arg = arg;
 }
 
+void store_inherit_lease(struct store *store, uint64_t last_good_ns)
+{
+	store->inherited_good_ns = last_good_ns;
+}
+
 void store_start(struct store *store)
 {
 	int err;

@@ -93,6 +93,7 @@ struct store {
 	bool in_reassert;		/* inside the reassert event */
 	bool reassert_sent;
 	bool leave_first;		/* what the store has of this host must go before it joins */
+	uint64_t inherited_good_ns;	/* of the agent before this one */
 	unsigned token_refusals;
 	char inc[REDIS_INC_SIZE];
 	uint64_t gen;

@@ -331,6 +331,7 @@ void host_start(struct host *host)
 	if (err)
 		fail_msg("store_redis_new: %s", text);
 	host->state_known = false;
+	store_inherit_lease(host->store, host->inherited_good_ns);
 	store_start(host->store);
 }
 

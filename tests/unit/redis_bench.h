@@ -49,6 +49,7 @@ struct host {
 	bool state_known;
 	char state_text[512];
 	bool rejoin_at_once;
+	uint64_t inherited_good_ns;
 	struct event *events;
 	size_t count, size, mark;
 	/* what it holds, for re-assertions */

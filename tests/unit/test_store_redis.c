@@ -565,6 +565,51 @@ static void test_an_agent_that_starts_again_resumes_its_covers(void **state)
 	await_event(&b, EV_GRANTED, K, 1, 1);
 }
 
+/* Host a's agent ends while it covers K; meanwhile the server comes back with its data, in a new incarnation. */
+static uint64_t restart_both(void)
+{
+	uint64_t fence = acquire(&a, 1, MODE_EX);
+	struct store_lease lease;
+
+	store_lease(a.store, &lease);
+	a.inherited_good_ns = lease.last_good_ns;
+	server_do(&server, "SAVE");
+	host_stop(&a, false);
+	host_stop(&b, false);
+	server_stop(&server);
+	server_start(&server, "");
+	host_mark(&a);
+	return fence;
+}
+
+static void test_an_agent_that_starts_in_a_grace_claims_what_its_predecessor_held(void **state)
+{
+	uint64_t fence = restart_both();
+
+	(void)state;
+	host_start(&a);
+	assert_true(await_event(&a, EV_REASSERTED, K, 0, 3)->fence > fence);
+	assert_int_equal(host_find(&a, EV_RESUMED, K, 0)->fence, fence);
+	await_state(&a, STORE_UP, 4);
+	assert_null(host_find(&a, EV_LOST, NULL, 0));
+	store_acquire(a.store, K, 9, MODE_EX, true, "1 test");
+	await_event(&a, EV_GRANTED, K, 9, 1);
+}
+
+static void test_an_agent_that_starts_in_a_grace_too_late_has_lost_what_its_predecessor_held(void **state)
+{
+	restart_both();
+	(void)state;
+	a.inherited_good_ns -= TTL * MS * 2 / 3;
+	host_start(&a);
+	await_event(&a, EV_LOST, NULL, 0, 3);
+	assert_null(host_find(&a, EV_RESUMED, K, 0));
+	await_state(&a, STORE_GRACE, 3);
+	host_start(&b);
+	await_state(&b, STORE_UP, 4);
+	acquire(&b, 5, MODE_EX);	/* nobody has it */
+}
+
 static void rewrite_session(struct host *host, const char *from, const char *to)
 {
 	char path[128], text[1024] = "", out[1024], *at;
@@ -1006,6 +1051,8 @@ int main(int argc, char **argv)
 		STARTED(test_operations_without_a_server_are_kept_and_carried_out_later),
 		STARTED(test_scripts_that_the_server_lost_are_sent_again),
 		STARTED(test_an_agent_that_starts_again_resumes_its_covers),
+		STARTED(test_an_agent_that_starts_in_a_grace_claims_what_its_predecessor_held),
+		STARTED(test_an_agent_that_starts_in_a_grace_too_late_has_lost_what_its_predecessor_held),
 		STARTED(test_after_a_reboot_the_old_session_ends_at_once),
 		STARTED(test_a_copied_state_directory_becomes_a_host_of_its_own),
 		STARTED(test_an_agent_whose_session_another_took_over_is_told),
