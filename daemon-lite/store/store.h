@@ -56,7 +56,7 @@ struct store_events {
 	/* Another host wants mode; fence is that of the cover meant. */
 	void (*recall)(void *arg, const char *key, uint64_t fence, enum lock_mode mode);
 	void (*try)(void *arg, const char *key, uint64_t fence, enum lock_mode mode, const char *host, uint64_t req);
-	/* The reply of a giveback: the cover the store has for this host now (mode, fence 0 0 when none). */
+	/* The cover the store has for this host now: the reply of a giveback (mode, fence 0 0 when none), and for each cover after a new connection. */
 	void (*cover)(void *arg, const char *key, enum lock_mode mode, uint64_t fence, enum lock_mode waiting);
 	/* The session was resumed after a restart of the agent: a cover the store has for this host. Before the state event. */
 	void (*resumed)(void *arg, const char *key, enum lock_mode mode, uint64_t fence);
