@@ -169,9 +169,9 @@ static void on_try(void *arg, const char *key, uint64_t fence, enum lock_mode mo
 
 static void on_cover(void *arg, const char *key, enum lock_mode mode, uint64_t fence, enum lock_mode waiting)
 {
-	struct name *name = name_find(arg, key);
+	struct name *name = mode != MODE_NONE ? name_get(arg, key, NULL) : NULL;
 
-	if (!name || mode == MODE_NONE)
+	if (!name)
 		return;
 	cover_granted(&name->cover, 0, mode, fence, waiting);
 	name_settle(name);
