@@ -223,7 +223,7 @@ void sm_acquire(struct sm_store *s, const struct sm_caller *c, uint8_t key, uint
 		return;
 	}
 	if (s->grace || sm_cover_conflicts(s, key, c->host, mode) ||
-	    (!try && sm_queue_conflicts(s, s->queue_count, key, c->host, mode))) {
+	    ((!try || !SM_HAS(SM_RULE_TRY_COVERS)) && sm_queue_conflicts(s, s->queue_count, key, c->host, mode))) {
 		struct sm_request q = { .ticket = ++s->ticket, .req = req, .host = c->host, .key = key,
 					.mode = (uint8_t)mode, .try = try, .info = info };
 
@@ -264,7 +264,7 @@ void sm_giveback(struct sm_store *s, const struct sm_caller *c, uint8_t key, enu
 
 	if (!enter(s, c, r))
 		return;
-	if (cover->mode && cover->fence == fence && (keep == MODE_NONE || (keep == MODE_SH && cover->mode == MODE_EX))) {
+	if (cover->mode && (cover->fence == fence || !SM_HAS(SM_RULE_FENCE)) && (keep == MODE_NONE || (keep == MODE_SH && cover->mode == MODE_EX))) {
 		if (keep == MODE_NONE) {
 			sm_drop_cover(s, key, c->host);
 		} else {

@@ -34,6 +34,29 @@
 #define SM_PUSHES 64	/* pushes of one operation */
 #endif
 
+/*
+ * Rules that exploring the interleavings showed to be needed. A build with
+ * -DSTORE_MODEL_MUTABLE can switch one off by setting sm_without, to show that a test notices.
+ */
+enum sm_rule {
+	SM_RULE_NONE = 0,
+	SM_RULE_OTHER_HOSTS,	/* "conflict" means with covers and requests of other hosts */
+	SM_RULE_TRY_COVERS,	/* a try looks at covers, never at waiting requests */
+	SM_RULE_ENTRIES,	/* one queue entry for each request, not for each host */
+	SM_RULE_WAITING,	/* a grant names the strongest waiting mode it conflicts with */
+	SM_RULE_FENCE,		/* a give-back frees the cover of the fence it names, nothing newer */
+	SM_RULE_GRANTED_MODE,	/* a grant refuses the tries that conflict with the granted mode, not with the whole cover */
+	SM_RULE_TELL_AGAIN,	/* tries that still conflict are told again under a new fence */
+	SM_RULE_TOLD_NOW,	/* on a new connection the host counts as told what it is told then */
+	SM_RULE_COUNT,
+};
+#ifdef STORE_MODEL_MUTABLE
+extern enum sm_rule sm_without;
+#define SM_HAS(rule) (sm_without != (rule))
+#else
+#define SM_HAS(rule) true
+#endif
+
 enum sm_role { SM_CMD, SM_RENEW };
 
 /* One push; kind is 'G', 'R', 'T' or 'B'. Fields a kind does not have are 0. */

@@ -7,6 +7,10 @@
 
 #include "store_model_lock.h"
 
+#ifdef STORE_MODEL_MUTABLE
+enum sm_rule sm_without;
+#endif
+
 /* --- pushes --------------------------------------------------------------- */
 
 static void push(struct sm_store *s, struct sm_reply *r, uint8_t to, struct sm_push p)
@@ -42,7 +46,7 @@ static void push_try(struct sm_store *s, struct sm_reply *r, uint8_t to, const s
 bool sm_cover_conflicts(const struct sm_store *s, uint8_t key, uint8_t host, uint8_t mode)
 {
 	for (uint8_t other = 0; other < SM_HOSTS; other++)
-		if (other != host && mode_conflicts(s->cover[key][other].mode, mode))
+		if ((other != host || !SM_HAS(SM_RULE_OTHER_HOSTS)) && mode_conflicts(s->cover[key][other].mode, mode))
 			return true;
 	return false;
 }
@@ -52,7 +56,8 @@ bool sm_queue_conflicts(const struct sm_store *s, uint32_t n, uint8_t key, uint8
 	for (uint32_t i = 0; i < n; i++) {
 		const struct sm_request *q = &s->queue[i];
 
-		if (q->key == key && !q->try && q->host != host && mode_conflicts(q->mode, mode))
+		if (q->key == key && !q->try && (q->host != host || !SM_HAS(SM_RULE_OTHER_HOSTS)) &&
+		    mode_conflicts(q->mode, mode))
 			return true;
 	}
 	return false;
@@ -92,7 +97,8 @@ bool sm_add_request(struct sm_store *s, struct sm_request q)
 int sm_find_request(const struct sm_store *s, uint8_t key, uint8_t host, uint32_t req)
 {
 	for (uint32_t i = 0; i < s->queue_count; i++)
-		if (s->queue[i].key == key && s->queue[i].host == host && s->queue[i].req == req)
+		if (s->queue[i].key == key && s->queue[i].host == host &&
+		    (s->queue[i].req == req || !SM_HAS(SM_RULE_ENTRIES)))
 			return (int)i;
 	return -1;
 }
@@ -120,7 +126,8 @@ void sm_raise_cover(struct sm_store *s, struct sm_work *w, uint8_t host, uint8_t
 	for (uint32_t i = 0; i < s->queue_count;) {
 		const struct sm_request *q = &s->queue[i];
 
-		if (q->key == w->key && q->try && q->host != host && mode_conflicts(q->mode, mode)) {
+		if (q->key == w->key && q->try && q->host != host &&
+		    mode_conflicts(q->mode, SM_HAS(SM_RULE_GRANTED_MODE) ? mode : cover->mode)) {
 			w->busy[w->busy_count++] = *q;
 			sm_remove_request(s, i);
 		} else {
@@ -140,7 +147,7 @@ void sm_pump(struct sm_store *s, struct sm_work *w)
 
 		if (q.key != w->key || q.ticket <= passed ||
 		    sm_cover_conflicts(s, q.key, q.host, q.mode) ||
-		    (!q.try && sm_queue_conflicts(s, i, q.key, q.host, q.mode))) {
+		    ((!q.try || !SM_HAS(SM_RULE_TRY_COVERS)) && sm_queue_conflicts(s, i, q.key, q.host, q.mode))) {
 			i++;
 			continue;
 		}
@@ -169,19 +176,20 @@ void sm_write_lock(struct sm_store *s, struct sm_work *w, struct sm_reply *r)
 		struct sm_cover *cover = &s->cover[w->key][w->fresh[i]];
 
 		cover->fence = ++s->fence;
-		cover->told = s->grace ? 0 : sm_waiting_for(s, w->key, w->fresh[i]);
+		cover->told = s->grace || !SM_HAS(SM_RULE_WAITING) ? 0 : sm_waiting_for(s, w->key, w->fresh[i]);
 	}
 	for (uint32_t i = 0; i < w->grant_count; i++) {
 		const struct sm_request *q = &w->grants[i];
 		const struct sm_cover *cover = &s->cover[q->key][q->host];
 
 		push(s, r, q->host, (struct sm_push){ .kind = 'G', .key = q->key, .req = q->req, .mode = cover->mode,
-				.fence = cover->fence, .waiting = sm_waiting_for(s, q->key, q->host) });
+				.fence = cover->fence,
+				.waiting = SM_HAS(SM_RULE_WAITING) ? sm_waiting_for(s, q->key, q->host) : 0 });
 	}
 	for (uint32_t i = 0; i < w->busy_count; i++)
 		push(s, r, w->busy[i].host, (struct sm_push){ .kind = 'B', .key = w->key, .req = w->busy[i].req });
 	/* What was told under the old fences would go unanswered. */
-	for (uint32_t i = 0; i < w->fresh_count && !s->grace; i++)
+	for (uint32_t i = 0; i < w->fresh_count && !s->grace && SM_HAS(SM_RULE_TELL_AGAIN); i++)
 		tell_tries(s, w->key, w->fresh[i], r);
 }
 
@@ -204,12 +212,15 @@ void sm_recall(struct sm_store *s, const struct sm_request *q, bool again, struc
 void sm_tell(struct sm_store *s, uint8_t key, uint8_t host, struct sm_reply *r)
 {
 	struct sm_cover *cover = &s->cover[key][host];
+	uint8_t most;
 
 	if (cover->mode == MODE_NONE)
 		return;
-	cover->told = sm_waiting_for(s, key, host);	/* lower too: a reply that said it may have been lost */
-	if (cover->told)
-		push_recall(s, r, key, host, cover->told);
+	most = sm_waiting_for(s, key, host);
+	/* Lower too: a reply that said it may have been lost. */
+	cover->told = SM_HAS(SM_RULE_TOLD_NOW) ? most : (uint8_t)mode_max(most, cover->told);
+	if (most)
+		push_recall(s, r, key, host, most);
 	tell_tries(s, key, host, r);
 }
 
