@@ -295,8 +295,8 @@ static void do_op(struct run *run, const struct op *op)
 	lua = run_lua(run, op);
 	compare_reply(run, lua, &model);
 	freeReplyObject(lua);
+	compare_state(run);	/* first: the outboxes show a push that is missing */
 	compare_pushes(run, &model);
-	compare_state(run);
 	run->counts[op->id][model.verb != SM_REFUSED]++;
 	for (uint32_t i = 0; i < model.push_count; i++)
 		run->pushes[model.push[i].kind]++;
