@@ -32,6 +32,7 @@
 
 #define SECOND_NS 1000000000u
 #define ACCEPT_PAUSE_NS 20000000u
+#define CONFIG_CHECK_NS 2000000u	/* a stat() of the configuration holds for so long; it costs as much as a lock in a tight loop */
 #define EXIT_AGAIN 76		/* the configuration needs a new session: the guard starts an agent again */
 
 uint64_t agent_next_id(struct agent *agent)
@@ -430,15 +431,20 @@ void agent_check_config(struct agent *agent)
 	struct config *config;
 	struct config_error error;
 	struct stat st;
-	uint64_t stamp = stat(agent->config->file, &st) ? 0 : rules_stamp(&st);
+	uint64_t stamp, now = loop_now_ns();
 	int err;
 
-	if (stamp == agent->config->stamp && !agent->config_restart) {
+	if (now - agent->config_checked_ns < CONFIG_CHECK_NS)
+		return;
+	agent->config_checked_ns = now;
+	stamp = stat(agent->config->file, &st) ? 0 : rules_stamp(&st);
+	if (stamp == agent->config->stamp) {
 		agent->config_error[0] = 0;
 		agent->config_error_stamp = 0;
+		agent->config_restart = false;
 		return;
 	}
-	if (agent->config_error[0] && stamp == agent->config_error_stamp && !agent->config_restart)
+	if (agent->config_error[0] && stamp == agent->config_error_stamp)
 		return;
 	agent->config_error_stamp = stamp;
 	if (config_load(agent->config->file, &config, &error)) {
@@ -558,13 +564,10 @@ static void tick(struct loop_timer *timer)
 	atomic_store(&agent->link->page->alive_ns, now);
 	atomic_store(&agent->link->page->held, (uint32_t)agent->names.count);
 	check_lease(agent);
-	if (now - agent->config_checked_ns > SECOND_NS) {
-		agent->config_checked_ns = now;
-		agent_check_config(agent);
-		if (agent->config_restart && !agent_any_held(agent)) {
-			log_info("starting again with the new configuration");
-			agent_end(agent, EXIT_AGAIN);
-		}
+	agent_check_config(agent);
+	if (agent->config_restart && !agent_any_held(agent)) {
+		log_info("starting again with the new configuration");
+		agent_end(agent, EXIT_AGAIN);
 	}
 	if (agent->client_count || agent->names.count)
 		agent->busy_ns = now;

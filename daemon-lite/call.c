@@ -195,7 +195,6 @@ static void identified(void *arg)
 	struct rules_match match;
 	char key[RULES_NAME_MAX + 2], text[600];
 	int fd = client->fd, err;
-	bool local;
 
 	if (client->closed) {
 		close(fd);
@@ -228,8 +227,7 @@ static void identified(void *arg)
 		return;
 	}
 	client->name->active_ns = loop_now_ns();
-	local = identify_is_local(fd);
-	err = name_add_file(client->name, fd, &identity->id, local);
+	err = name_add_file(client->name, fd, &identity->id, client->local);
 	close(fd);
 	client->fd = -1;
 	if (err) {
@@ -287,7 +285,8 @@ void call_begin(struct client *client, const struct wire_msg *msg, int fd)
 		client_fail(client, ENOLCK, "the agent is out of memory");
 		return;
 	}
-	if (identify_is_local(fd)) {
+	client->local = identify_is_local(fd);
+	if (client->local) {
 		identify_job(client);
 		identified(client);
 		return;

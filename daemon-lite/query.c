@@ -121,11 +121,15 @@ static void put_host(struct query *q, const char *const *f)
 {
 	struct record_buf *r = &q->records;
 	struct store_host_view view = { 0 };
+	const char *space = strchr(f[5], ' ');	/* "PID HOSTNAME" */
+	char pid[24];
 
+	snprintf(pid, sizeof pid, "%.*s", space ? (int)(space - f[5]) : 0, f[5]);
 	store_host_view(q->agent->store, f[1], &view);
 	records_begin(r, "host");
 	records_put(r, "id", f[1]);
-	records_put(r, "name", f[5]);
+	records_put(r, "name", space ? space + 1 : f[5]);
+	records_put(r, "pid", pid);
 	records_put(r, "self", strcmp(f[1], store_host_id(q->agent->store)) ? "0" : "1");
 	records_put(r, "confirmed", f[4]);
 	records_put_u64(r, "age_ms", view.unchanged_ms);
