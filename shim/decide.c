@@ -79,7 +79,8 @@ __attribute__((noinline)) static int renew_rules(struct shim_state *state, int f
 	if (stamp && atomic_exchange(&state->tried_s, now) == now)
 		return -ENOLCK;
 
-	reach_begin(&reach, state, fd, bounded, frame);
+	/* With old rules it is not the lock that fails, and the log must not say so. */
+	reach_begin(&reach, state, stamp ? -1 : fd, bounded, frame);
 	err = ask_for_rules(&reach, stamp, text, sizeof text);
 	reach_end(&reach);
 	if (err == -ENOTSUP)

@@ -129,6 +129,11 @@ static void fill(struct shim_state *state)
 	struct stat st;
 	int err, config_err;
 
+	/* An agent started by hand under LD_PRELOAD would ask itself, and wait for the answer. */
+	if (program_invocation_short_name && strcmp(program_invocation_short_name, "dlockd") == 0) {
+		state->kind = STATE_OFF;
+		return;
+	}
 	state->kind = STATE_ON;
 	if (log && strcmp(log, "stderr") && strcmp(log, "syslog") && *log) {
 		if (!make_absolute(state->log, sizeof state->log, log))
