@@ -146,7 +146,7 @@ void redis_dial_timer(struct loop_timer *timer)
 		return;
 	}
 	if (!store->state_told)
-		redis_session_state(store, STORE_CONNECTING, "connecting to Redis at %s", store->shared->door->target.label);
+		redis_session_state(store, STORE_CONNECTING, "connecting to Redis at %s", redis_label(store));
 	if (dial_start(store) < 0)
 		redis_dial_soon(store);
 }

@@ -25,11 +25,6 @@
 #define MS 1000000ull
 #define SETTLED_NS (1000 * MS)
 
-static const char *label(const struct store *store)
-{
-	return store->shared->door->target.label;
-}
-
 /* --- what the agent is told --- */
 
 void redis_session_state(struct store *store, enum store_state state, const char *format, ...)
@@ -54,11 +49,11 @@ static void tell_standing(struct store *store)
 	uint64_t left_s = gone < ttl_ns ? (ttl_ns - gone + 1000 * MS - 1) / (1000 * MS) : 1;
 
 	if (!store->grace)
-		redis_session_state(store, STORE_UP, "Redis at %s", label(store));
+		redis_session_state(store, STORE_UP, "Redis at %s", redis_label(store));
 	else
 		redis_session_state(store, STORE_GRACE, "Redis at %s is new or may have forgotten locks: for at most %llu s more nothing new is "
 				    "granted, so that other hosts can claim what they hold (for a new store, `dlock init` "
-				    "before the first lock skips this)", label(store), (unsigned long long)left_s);
+				    "before the first lock skips this)", redis_label(store), (unsigned long long)left_s);
 }
 
 void redis_session_seen(struct store *store, const struct redis_header *header)
@@ -110,7 +105,7 @@ void redis_session_cmd_down(struct redis_conn *conn, const char *why)
 	struct store *store = conn->arg;
 	char text[REDIS_TEXT_MAX];
 
-	redis_say(text, sizeof(text), "Redis at %s: %s; connecting again", label(store), why);
+	redis_say(text, sizeof(text), "Redis at %s: %s; connecting again", redis_label(store), why);
 	redis_session_unusable(store, STORE_CONNECTING, text);
 }
 
@@ -118,7 +113,7 @@ void redis_session_push_down(struct redis_conn *conn, const char *why)
 {
 	struct store *store = conn->arg;
 
-	log_debug("the subscription at %s ended: %s", label(store), why);
+	log_debug("the subscription at %s ended: %s", redis_label(store), why);
 	settle(store);
 	redis_dial_soon(store);
 }
@@ -201,7 +196,7 @@ static void prove(struct store *store, uint64_t last_good_ns)
 	store->phase = PHASE_PROVING;
 }
 
-static void stand(struct store *store)
+void redis_session_stand(struct store *store)
 {
 	store->phase = PHASE_STANDING;
 	store->standing_since_ns = loop_now_ns();
@@ -224,7 +219,7 @@ void redis_session_enter(struct store *store, const struct redis_header *header,
 	store->needs_reassert = false;
 	prove(store, last_good_ns);
 	if (atomic_load(&store->shared->last_good_ns))
-		stand(store);
+		redis_session_stand(store);
 }
 
 static void left(struct store *store, struct redis_op *op, enum redis_answer answer,
@@ -429,84 +424,4 @@ void redis_session_drive(struct store *store)
 	}
 	if (store->phase == PHASE_DETACHED)
 		attach(store);
-}
-
-/* --- refusals and news --- */
-
-void redis_session_refused(struct store *store, enum redis_answer answer, const struct redis_header *header)
-{
-	char text[REDIS_TEXT_MAX];
-
-	if (answer == ANSWER_TOKEN && header->inc[0] && strcmp(header->inc, store->inc) != 0)
-		answer = ANSWER_INC;	/* forgotten with everything else, rather than expired */
-	switch (answer) {
-	case ANSWER_INC:
-	case ANSWER_CONFIRM:
-		if (store->phase == PHASE_STANDING || store->phase == PHASE_PROVING) {
-			redis_session_reassert(store, header->inc);
-			return;
-		}
-		redis_say(text, sizeof(text), "Redis at %s began anew meanwhile; connecting again", label(store));
-		break;
-	case ANSWER_TOKEN:
-		redis_session_lost(store, "this host's session has expired in the store: it was silent for longer than the lease time");
-		return;
-	case ANSWER_GEN:
-		redis_say(text, sizeof(text), "Redis at %s: a newer connection of this host took over; connecting again", label(store));
-		break;
-	case ANSWER_ROLE:
-		redis_say(text, sizeof(text), "Redis at %s is a replica; locks need the primary: check `redis.servers`", label(store));
-		redis_session_unusable(store, STORE_REFUSED, text);
-		return;
-	case ANSWER_TTL:
-		redis_say(text, sizeof(text), "the other hosts of namespace %s use ttl = \"%sms\", %s says \"%ums\": all must use the same",
-			  store->name_space, header->text, store->config_file, store->ttl_ms);
-		redis_session_unusable(store, STORE_REFUSED, text);
-		return;
-	case ANSWER_RETRY:
-		redis_say(text, sizeof(text), "Redis at %s cannot serve at present: %s", label(store), header->text);
-		break;
-	default:
-		redis_say(text, sizeof(text), "Redis at %s refuses: %s", label(store), header->text);
-		redis_session_unusable(store, STORE_REFUSED, text);
-		return;
-	}
-	redis_session_unusable(store, STORE_CONNECTING, text);
-}
-
-void redis_session_news(struct store *store, struct mail *mail)
-{
-	struct redis_news_mail *news = (struct redis_news_mail *)mail;
-
-	if (news->serial != store->session_serial || !store->session_serial || store->phase == PHASE_LOST)
-		goto done;
-	switch (news->news) {
-	case NEWS_GOOD:
-		redis_session_seen(store, &news->header);
-		if (store->phase == PHASE_PROVING && store->cmd.up)
-			stand(store);
-		redis_push_open_messages(store, news->reply);
-		break;
-	case NEWS_SEEN:
-		redis_session_seen(store, &news->header);
-		break;
-	case NEWS_REFUSED:
-		/* Without a command connection, or in the middle of attaching, that finds out by itself. */
-		if (store->phase == PHASE_STANDING || store->phase == PHASE_PROVING)
-			redis_session_refused(store, news->answer, &news->header);
-		break;
-	case NEWS_LAPSED:
-		redis_session_lost(store, "the lease was not renewed before its deadline");
-		break;
-	case NEWS_FAILED:
-		if (store->phase == PHASE_PROVING)
-			redis_session_state(store, STORE_CONNECTING, "%s", news->text);
-		break;
-	case NEWS_UNUSABLE:
-		if (store->phase == PHASE_STANDING)
-			redis_session_unusable(store, STORE_REFUSED, news->text);
-		break;
-	}
-done:
-	mail->discard(mail);
 }

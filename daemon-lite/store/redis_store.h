@@ -4,7 +4,8 @@
  *
  *   redis_store.c    the door (store.h), set-up and end
  *   redis_dial.c     opens connections in a helper thread, back-off
- *   redis_session.c  attach, leave, lost, refusals: the state machine
+ *   redis_session.c  attach, leave, lost: the state machine
+ *   redis_news.c     refusals, and what the renewal thread reports
  *   redis_reassert.c the complete state after the store forgot
  *   redis_ops.c      operations that are not answered yet, and their answers
  *   redis_push.c     messages: by the subscription and by the renewals' replies
@@ -109,6 +110,11 @@ struct store {
 	struct loop_timer idle_status_timer;
 };
 
+static inline const char *redis_label(const struct store *store)	/* the server, for people */
+{
+	return store->shared->door->target.label;
+}
+
 /* redis_dial.c */
 void redis_dial_soon(struct store *store);	/* as the back-off says */
 void redis_dial_now(struct store *store);	/* in the next round */
@@ -119,16 +125,20 @@ void redis_dial_timer(struct loop_timer *timer);
 void redis_session_drive(struct store *store);	/* the next step, if nothing is under way */
 void redis_session_state(struct store *store, enum store_state state, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void redis_session_unusable(struct store *store, enum store_state state, const char *why);	/* connect again later */
-void redis_session_refused(struct store *store, enum redis_answer answer, const struct redis_header *header);
 void redis_session_lost(struct store *store, const char *why);
 void redis_session_seen(struct store *store, const struct redis_header *header);	/* the grace flag of an answer */
-void redis_session_news(struct store *store, struct mail *mail);	/* from the renewal thread */
 void redis_session_cmd_down(struct redis_conn *conn, const char *why);
 void redis_session_push_down(struct redis_conn *conn, const char *why);
 void redis_session_drop_cmd(struct store *store);
 
 /* The session is attached, or re-asserted, in the incarnation of header; last_good_ns as for redis_renewal_begin. */
 void redis_session_enter(struct store *store, const struct redis_header *header, uint64_t last_good_ns);
+
+void redis_session_stand(struct store *store);	/* its lease is good: everything that waits is sent */
+
+/* redis_news.c */
+void redis_session_refused(struct store *store, enum redis_answer answer, const struct redis_header *header);
+void redis_session_news(struct store *store, struct mail *mail);	/* from the renewal thread */
 
 /* redis_reassert.c: from inside an event, with a command connection. */
 void redis_session_reassert(struct store *store, const char *inc);

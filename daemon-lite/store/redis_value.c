@@ -267,6 +267,7 @@ void redis_buf_text(struct redis_buf *buf, const char *arg)
 void redis_buf_u64(struct redis_buf *buf, uint64_t arg)
 {
 	char digits[24];
+	int len = snprintf(digits, sizeof(digits), "%llu", (unsigned long long)arg);
 
-	redis_buf_arg(buf, digits, (size_t)snprintf(digits, sizeof(digits), "%llu", (unsigned long long)arg));
+	redis_buf_arg(buf, digits, (size_t)len);
 }
