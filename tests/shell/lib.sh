@@ -183,7 +183,7 @@ host_new_namespaces() {
 		"$PROGS/host_init" "$WORK/$1" 2>"$WORK/$1/init.err" &
 	parent=$!
 	disown $parent
-	wait_until 5 child_of $parent >/dev/null || return 1
+	wait_until 5 grep -qs '^unshare' "/proc/$parent/comm" && wait_until 5 child_of $parent >/dev/null || return 1
 	init=$(child_of $parent)
 	wait_until 5 grep -qs '^proc /proc' "/proc/$init/mounts" || return 1
 	wait_until 5 grep -qs host_init "/proc/$init/comm" || return 1
@@ -235,20 +235,17 @@ spawn() {
 own_pid() {
 	SPAWNED=$1
 	[ "$HOSTS" = b ] || return 0
-	wait_until 5 child_of "$1" >/dev/null || return 1
+	# Before it becomes nsenter, the subshell has children of its own.
+	wait_until 10 grep -qs '^nsenter' "/proc/$1/comm" && wait_until 10 child_of "$1" >/dev/null || return 1
 	SPAWNED=$(child_of "$1")
 }
 
 # Pids of a host's processes, whoever started them; the test's own are never among them.
 host_pids() {
-	local file pid
 	if [ "$HOSTS" = b ]; then
 		[ -n "${HOST_INIT[$1]:-}" ] || return 0
-		local space
-		space=$(readlink "/proc/${HOST_INIT[$1]}/ns/pid") || return 0
-		for file in /proc/[0-9]*; do
-			[ "$(readlink "$file/ns/pid" 2>/dev/null)" = "$space" ] && echo "${file#/proc/}"
-		done
+		stat -L -c '%i %n' /proc/[0-9]*/ns/pid 2>/dev/null |
+			awk -v space="$(stat -L -c %i "/proc/${HOST_INIT[$1]}/ns/pid" 2>/dev/null)" '$1 == space { split($2, part, "/"); print part[3] }'
 		return 0
 	fi
 	pids_of "$WORK/$1/"
@@ -290,6 +287,8 @@ kill_host() {
 	pids=$(host_pids "$1")
 	[ -z "$pids" ] || { kill -STOP $pids; kill -KILL $pids; } 2>/dev/null
 	[ -z "${HOST_CUT[$1]:-}" ] || kill -KILL "${HOST_CUT[$1]}" 2>/dev/null
+	# The kernel takes the link away too, but later.
+	[ "$HOSTS" != b ] || at_store ip link delete "v$1" 2>/dev/null
 	unset "HOST_INIT[$1]" "HOST_CUT[$1]"
 	return 0
 }

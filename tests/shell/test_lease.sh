@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 WORLD='A:cut B'
 
-child_pid() { pgrep -P "${ACTOR_PID[$1]}" | tail -1; }
+child_pid() { pgrep -P "${ACTOR_PID[$1]}"; }
 ended_at() { wait_until "$2" gone "$1" && now_us; }
 
 test_holder_and_heirs_end_before_the_waiter_gets_the_lock() {

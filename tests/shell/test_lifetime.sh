@@ -15,7 +15,7 @@ script() {				# a bash script on A with the lock file as $1; it ends when $WORK/
 let_go() { echo >"$WORK/go"; wait_until 5 gone "$SPAWNED" || fail 'the script does not end'; }
 kill_and_wait() { kill -KILL "$1"; wait_until 5 gone "$1" || fail "process $1 does not end"; }
 # The pid, as the test sees it, of the actor's only child that lives.
-child_pid() { pgrep -P "${ACTOR_PID[$1]}" | tail -1; }
+child_pid() { pgrep -P "${ACTOR_PID[$1]}"; }
 
 # shellcheck disable=SC2016 # the scripts' own variables
 test_shell_holds_what_flock_took_on_its_descriptor() {
