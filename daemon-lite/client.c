@@ -268,8 +268,9 @@ static void client_readable(struct client *client)
 	char buf[sizeof(struct wire_msg) + QUERY_VERB_MAX];
 	union { struct cmsghdr align; char buf[CMSG_SPACE(sizeof(int))]; } control;
 	struct iovec iov = { buf, sizeof buf };
+	/* CMSG_LEN: in the padding of CMSG_SPACE the kernel would put a second descriptor that nobody closes. */
 	struct msghdr hdr = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.buf,
-			      .msg_controllen = sizeof control.buf };
+			      .msg_controllen = CMSG_LEN(sizeof(int)) };
 	struct wire_msg msg;
 	const char *text;
 	ssize_t n;

@@ -377,7 +377,7 @@ int guard_kept_receive(struct guard_kept *kept, int link)
 
 	for (;;) {
 		struct iovec iov = { .iov_base = buf, .iov_len = sizeof(buf) };
-		struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.buf, .msg_controllen = sizeof(control.buf) };
+		struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.buf, .msg_controllen = CMSG_LEN(sizeof(int)) };
 		ssize_t n = recvmsg(link, &mh, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 		struct cmsghdr *cmsg;
 		int fd = -1;

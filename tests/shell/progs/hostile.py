@@ -50,9 +50,10 @@ def without_descriptor(directory):
 
 
 def many_descriptors(directory):
-    files = [os.open("/dev/null", os.O_RDONLY) for _ in range(100)]
-    send(connect(directory), message(REQUEST), files)
-    send(connect(directory), message(QUERY, b"ping"), files)
+    files = [os.open(sys.argv[3], os.O_RDWR | os.O_CREAT) for _ in range(100)]
+    for count in (2, 3, 100):
+        for data in (message(QUERY, b"ping"), message(DONE), message(REQUEST, mode=9)):
+            send(connect(directory), data, files[:count])
 
 
 def states(directory):
