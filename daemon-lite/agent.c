@@ -121,9 +121,13 @@ static void on_granted(void *arg, const char *key, uint64_t req, enum lock_mode 
 
 static void on_queued(void *arg, const char *key, uint64_t req)
 {
-	(void)arg;
-	(void)key;
-	(void)req;
+	struct agent *agent = arg;
+	struct name *name = name_find(agent, key);
+
+	if (name)
+		cover_queued(&name->cover, req);
+	else
+		store_withdraw(agent->store, key, req);
 }
 
 static void on_busy(void *arg, const char *key, uint64_t req)

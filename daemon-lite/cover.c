@@ -116,15 +116,6 @@ static enum lock_mode go_mode(const struct cover *c)
 	return most;
 }
 
-static bool go_shared(const struct cover *c)
-{
-	for (size_t i = 0; i < c->request_count; i++)
-		if ((c->requests[i].state == REQUEST_GO || c->requests[i].state == REQUEST_READY) &&
-		    c->requests[i].mode == MODE_SH)
-			return true;
-	return false;
-}
-
 static bool any_state(const struct cover *c, enum cover_request_state state)
 {
 	for (size_t i = 0; i < c->request_count; i++)
@@ -174,7 +165,11 @@ static bool settle(struct cover *c, struct cover_request *r)
 		go(c, r);
 		return true;
 	}
-	if (r->mode == MODE_SH && RULE(RULE_NESTED_SH) && go_shared(c)) {
+	/*
+	 * Readers pass where the name is read already (nested readers would deadlock), and where a GO is outstanding:
+	 * a reader may be in front of that one, and the kernel knows.
+	 */
+	if (r->mode == MODE_SH && RULE(RULE_NESTED_SH) && go_mode(c) != MODE_NONE) {
 		go(c, r);
 		return true;
 	}
@@ -433,6 +428,18 @@ void cover_refused(struct cover *c, uint64_t id)
 	if (r && r->try && r->state == REQUEST_ASKED)
 		answer_busy(c, r);
 	step(c);
+}
+
+/*
+ * An acquire that was repeated after its grant had come by another way waits for
+ * nobody; left there, it would keep others waiting behind it.
+ */
+void cover_queued(struct cover *c, uint64_t id)
+{
+	struct cover_request *r = find(c, id);
+
+	if (!r || r->state != REQUEST_ASKED)
+		c->ops->withdraw(c->owner, id);
 }
 
 /*

@@ -138,6 +138,7 @@ void cover_gone(struct cover *cover, uint64_t id);
 /* From the store; id 0: a change without a request (give-back's reply, re-assertion, end of grace, resumed). */
 void cover_granted(struct cover *cover, uint64_t id, enum lock_mode mode, uint64_t fence, enum lock_mode waiting);
 void cover_refused(struct cover *cover, uint64_t id);	/* busy */
+void cover_queued(struct cover *cover, uint64_t id);	/* it waits in the store */
 void cover_recalled(struct cover *cover, uint64_t fence, enum lock_mode mode);
 int cover_tried(struct cover *cover, uint64_t fence, enum lock_mode mode, const char *host, uint64_t req);
 
