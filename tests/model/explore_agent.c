@@ -370,6 +370,9 @@ void x_agent_reply(struct x_world *w, const struct x_def *def, int h)
 		      x_mode_names[cmd.reply.mode], cmd.reply.fence, x_mode_names[cmd.reply.waiting]);
 		cover_granted(cover, cmd.req, cmd.reply.mode, cmd.reply.fence, cmd.reply.waiting);
 		break;
+	case REPLY_QUEUED:
+		cover_queued(cover, cmd.req);
+		break;
 	case REPLY_BUSY:
 		cover_refused(cover, cmd.req);
 		break;

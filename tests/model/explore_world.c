@@ -193,6 +193,9 @@ static void do_op(struct x_world *w, const struct x_def *def, int h, int p)
 	      x_mode_names[op.mode], op.desc);
 	call = &host->calls[call_of(p, prog)];
 	*call = (struct x_call){ .live = 1, .mode = op.mode, .try = op.try, .desc = op.desc };
+	for (int d = 1; d < X_DESCS; d++)
+		if (op.mode == MODE_SH && host->held[d] == MODE_SH)
+			call->nested = 1;
 	prog->state = P_WAITS;
 	prog->refused = false;
 	x_agent_request(w, def, h, call_of(p, prog));
@@ -423,6 +426,14 @@ static bool excuse(const struct x_world *w, const struct x_def *def, int h, int 
 	return false;
 }
 
+static bool holds_shared(const struct x_host *host)
+{
+	for (int d = 1; d < X_DESCS; d++)
+		if (host->held[d] == MODE_SH)
+			return true;
+	return false;
+}
+
 static void note_excuses(struct x_world *w, const struct x_def *def)
 {
 	for (int h = 0; h < def->hosts; h++) {
@@ -436,6 +447,8 @@ static void note_excuses(struct x_world *w, const struct x_def *def)
 		for (int c = 0; c < X_CALLS; c++) {
 			struct x_call *call = &w->host[h].calls[c];
 
+			if (call->nested && !holds_shared(&w->host[h]))
+				call->nested = 0;
 			if (call->live && call->try && !call->over && !call->excused && excuse(w, def, h, c))
 				call->excused = 1;
 		}
@@ -581,8 +594,9 @@ void x_world_check_end(struct x_world *w, const struct x_def *def)
 			}
 			if (waits_for_holder(w, def, h, p))
 				continue;
-			/* documented: new readers wait behind a writer that waits */
-			if (writer && w->host[h].calls[call_of(p, prog)].mode == MODE_SH)
+			/* documented: new readers wait behind a writer that waits, but not where the host reads already */
+			if (writer && w->host[h].calls[call_of(p, prog)].mode == MODE_SH &&
+			    !w->host[h].calls[call_of(p, prog)].nested)
 				continue;
 			x_say("host %d program %d waits for ever", h, p);
 			x_world_fail(w, X_HANG, "nothing can happen any more, and a program waits for nobody");

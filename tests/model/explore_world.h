@@ -80,6 +80,7 @@ struct x_call {			/* one lock call and its connection */
 	uint8_t out;		/* to the program */
 	uint8_t excused;	/* a refusal is right: at some moment of the call somebody held or could */
 	uint8_t licensed;	/* told GO, or granted by the store */
+	uint8_t nested;		/* shared, and began while this host held shared, which it still does */
 	uint8_t behind;		/* exclusive, and began when the agent knew of somebody elsewhere who waits */
 };
 
