@@ -15,12 +15,46 @@
 #include "holders.h"
 #include "klock.h"
 #include "log.h"
+#include "waiters.h"
 
 #define OFFER_AFTER_NS 5000000u		/* a shorter wait needs no OFFER: stopping just then is as rare as stopping after GO */
 #define OFFER_WAIT_NS 1000000000u	/* an OFFER not taken by then is withdrawn */
 #define WATCH_AFTER_NS 100000000u	/* a GO without DONE for so long: watch the process itself */
+#define GO_NS 1000000000u		/* a GO counts so long, or while the program waits in the kernel */
 
 /* --- answers --- */
+
+static void set_timer(struct client *client, uint64_t delay_ns)
+{
+	loop_timer_set(client->agent->loop, &client->timer, loop_now_ns() + delay_ns);
+}
+
+/*
+ * Whoever was stopped on the way to the kernel, or jumped out of it by a signal
+ * handler, holds nothing and queues nowhere, but its GO keeps the cover here. Past
+ * valid_ns the program asks before it keeps what it takes; so the GO may end then. One
+ * that waits in the kernel's queue keeps its place.
+ */
+static void go_grows_old(struct client *client)
+{
+	struct name *name = client->name;
+	uint64_t now = loop_now_ns();
+
+	if (!name)
+		return;
+	if (now <= client->valid_ns || waiters_include(client->cred.pid)) {
+		set_timer(client, now <= client->valid_ns ? client->valid_ns + 1 - now : GO_NS);
+		return;
+	}
+	client->lapsed = strdup(name->key);
+	if (!client->lapsed) {
+		set_timer(client, GO_NS);
+		return;
+	}
+	client->name = NULL;
+	cover_done(&name->cover, client->id);
+	name_settle(name);
+}
 
 void call_timer_fired(struct loop_timer *timer)
 {
@@ -45,15 +79,11 @@ void call_timer_fired(struct loop_timer *timer)
 		return;
 	case CLIENT_GO:
 		client_watch_process(client);
+		go_grows_old(client);
 		return;
 	default:
 		return;
 	}
-}
-
-static void set_timer(struct client *client, uint64_t delay_ns)
-{
-	loop_timer_set(client->agent->loop, &client->timer, loop_now_ns() + delay_ns);
 }
 
 static void send_go(struct client *client)
@@ -61,6 +91,9 @@ static void send_go(struct client *client)
 	client->state = CLIENT_GO;
 	client->session = client->agent->session;
 	client->go_ns = loop_now_ns();
+	client->valid_ns = client->go_ns + GO_NS;
+	if (client->valid_ns > agent_valid_until(client->agent))
+		client->valid_ns = agent_valid_until(client->agent);
 	set_timer(client, WATCH_AFTER_NS);
 	client_tell(client, WIRE_GO, 0, MODE_NONE);
 }
@@ -144,8 +177,9 @@ void call_stands(struct client *client)
 {
 	struct agent *agent = client->agent;
 	const char *why;
-	bool yes = client->session == agent->session && agent_may_go(agent, &why) &&
-		   client->name->cover.mode >= (enum lock_mode)client->msg.mode;
+	struct name *name = client->lapsed ? name_find(agent, client->lapsed) : client->name;
+	bool yes = client->session == agent->session && agent_may_go(agent, &why) && name &&
+		   cover_stands(&name->cover, (enum lock_mode)client->msg.mode);
 
 	client_tell(client, WIRE_STANDING, yes ? 0 : ENOLCK, MODE_NONE);
 }
@@ -154,7 +188,7 @@ void call_stands(struct client *client)
 static void stands_anew(struct client *client)
 {
 	struct name *name = client->name;
-	bool yes = !name->cover.probing && name->cover.mode >= (enum lock_mode)client->msg.mode;
+	bool yes = cover_stands(&name->cover, (enum lock_mode)client->msg.mode);
 
 	if (client_tell(client, WIRE_STANDING, yes ? 0 : ENOLCK, MODE_NONE))
 		client->state = CLIENT_NEW;	/* a STANDS on a connection of its own; the client closes it */

@@ -48,7 +48,7 @@ bool client_tell(struct client *client, enum wire_type type, int err, enum lock_
 	msg.err = err;
 	msg.mode = (uint16_t)mode;
 	if (type == WIRE_GO)
-		msg.valid_until_ns = agent_valid_until(client->agent);
+		msg.valid_until_ns = client->valid_ns;
 	if (type == WIRE_GO && client->name)
 		msg.fence = client->name->cover.fence;
 	if (client_send(client, &msg, NULL) == 0)
@@ -72,6 +72,7 @@ void client_release(struct client *client)
 {
 	record_buf_free(&client->out);
 	free(client->identity);
+	free(client->lapsed);
 	free(client);
 }
 

@@ -32,6 +32,8 @@ struct client {
 	enum identify_kind kind;
 	bool local;			/* the file's filesystem makes nobody wait */
 	unsigned session;		/* of the GO */
+	uint64_t valid_ns;		/* the GO counts until then */
+	char *lapsed;			/* it counts no more: the name's key, and `name` is NULL */
 	bool go_parked;			/* a GO that waits for the lease */
 	bool closed;
 	struct list answers;		/* an answer of the cover that is to be sent */

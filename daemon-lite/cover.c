@@ -143,6 +143,8 @@ static void go(struct cover *c, struct cover_request *r)
 static void ask(struct cover *c, struct cover_request *r)
 {
 	r->state = REQUEST_ASKED;
+	r->twice = r->asked;
+	r->asked = true;
 	c->ops->ask(c->owner, r->id, r->mode, r->try);
 }
 
@@ -375,6 +377,14 @@ void cover_done(struct cover *c, uint64_t id)
 	step(c);
 }
 
+bool cover_stands(struct cover *c, enum lock_mode mode)
+{
+	if (c->mode < mode)
+		return false;
+	c->probe_stale = true;
+	return true;
+}
+
 void cover_gone(struct cover *c, uint64_t id)
 {
 	struct cover_request *r = find(c, id);
@@ -411,12 +421,16 @@ void cover_granted(struct cover *c, uint64_t id, enum lock_mode mode, uint64_t f
 	}
 	r = find(c, id);
 	if (r && r->state == REQUEST_ASKED && (RULE(RULE_LATE_GRANT) || !is_void)) {
-		if (c->mode < r->mode)
+		if (c->mode < r->mode) {
 			ask(c, r);
-		else if (RULE(RULE_GRANT_GOES) || !recall_against(c, r->mode))
+		} else if (RULE(RULE_GRANT_GOES) || !recall_against(c, r->mode)) {
+			if (r->twice)
+				c->ops->withdraw(c->owner, id);
+			r->twice = false;
 			go(c, r);
-		else
+		} else {
 			ask(c, r);
+		}
 	}
 	step(c);
 }
@@ -431,15 +445,19 @@ void cover_refused(struct cover *c, uint64_t id)
 }
 
 /*
- * An acquire that was repeated after its grant had come by another way waits for
- * nobody; left there, it would keep others waiting behind it.
+ * Of an acquire that was repeated while its grant was under way, the second waits
+ * for nobody; left there, it would keep others waiting behind it.
  */
-void cover_queued(struct cover *c, uint64_t id)
+void cover_queued(struct cover *c, uint64_t id, bool again)
 {
 	struct cover_request *r = find(c, id);
 
+	if (!again)
+		return;
 	if (!r || r->state != REQUEST_ASKED)
 		c->ops->withdraw(c->owner, id);
+	else
+		r->twice = true;
 }
 
 /*

@@ -85,6 +85,8 @@ struct cover_request {
 	enum lock_mode mode;
 	bool try;
 	bool checked;		/* what the description holds is known */
+	bool asked;		/* the store was asked for it … */
+	bool twice;		/* … and again: when it is granted, another entry of it may wait there */
 	enum cover_request_state state;
 };
 
@@ -109,7 +111,7 @@ struct cover {
 	uint64_t early_fence;	/* a recall that came before its grant */
 	enum lock_mode early_recall;
 	bool probing, idle_check;
-	bool probe_stale;	/* a GO has ended since the probe began: its answer does not count */
+	bool probe_stale;	/* a lock may have been taken since the probe began: its answer does not count */
 	enum lock_mode probe_want;
 	enum cover_wait wait;
 	enum lock_mode wait_mode;
@@ -130,15 +132,18 @@ int cover_request(struct cover *cover, uint64_t id, enum lock_mode mode, bool tr
 /* The answer to CHECK. A description that holds the asked mode already makes no call: that is cover_gone(). A flock
  * description that held SH and wants EX has dropped it by now. */
 void cover_held(struct cover *cover, uint64_t id, enum lock_mode held);
-/* The real call has returned (either way). */
+/* The real call has returned (either way), or may come later but will be asked about then (cover_stands). */
 void cover_done(struct cover *cover, uint64_t id);
+/* A program took a lock of this mode in the kernel by a GO that no longer counts: whether it may keep it. */
+bool cover_stands(struct cover *cover, enum lock_mode mode);
 /* The request is given up: cancelled, its program gone, failed. */
 void cover_gone(struct cover *cover, uint64_t id);
 
 /* From the store; id 0: a change without a request (give-back's reply, re-assertion, end of grace, resumed). */
 void cover_granted(struct cover *cover, uint64_t id, enum lock_mode mode, uint64_t fence, enum lock_mode waiting);
 void cover_refused(struct cover *cover, uint64_t id);	/* busy */
-void cover_queued(struct cover *cover, uint64_t id);	/* it waits in the store */
+/* It waits in the store. again: the store may have been asked twice, and have granted the first. */
+void cover_queued(struct cover *cover, uint64_t id, bool again);
 void cover_recalled(struct cover *cover, uint64_t fence, enum lock_mode mode);
 int cover_tried(struct cover *cover, uint64_t fence, enum lock_mode mode, const char *host, uint64_t req);
 

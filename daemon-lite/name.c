@@ -195,8 +195,8 @@ static void probe_job_done(void *arg)
 	struct name *name = job->name;
 
 	name->probe_running = false;
-	if (job->for_win)
-		won_checked(name, job->held, job->where);
+	if (job->for_win)	/* a lock taken meanwhile may be on a file that was looked at before */
+		won_checked(name, name->cover.probe_stale ? MODE_EX : job->held, job->where);
 	else
 		probed(name, job->held, job->where);
 	free(job->files);
@@ -287,6 +287,7 @@ static void wait_done(void *arg, int err)
 	if (err == 0) {
 		name->wait_held = true;
 		if (name->file_count > 1 && !all_local(name)) {
+			name->cover.probe_stale = false;
 			if (!probe_in_helper(name, name->wait_mode, name->wait_file, true))
 				return;
 			held = MODE_EX;

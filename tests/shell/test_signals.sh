@@ -83,6 +83,7 @@ test_stopped_waiter_does_not_hold_up_the_next() {
 	queue b B f ex
 	queue c C f ex
 	kill -STOP "${ACTOR_PID[b]}"
+	wait_until 2 grep -q '^State:.T' "/proc/${ACTOR_PID[b]}/status"
 	ask a un 0 >/dev/null
 	got c 5
 	expect 'the next has it' 'ok 0' "$ANSWER"
@@ -133,6 +134,53 @@ test_longjmp_out_of_the_wait_leaves_nothing_behind() {
 	lock_is_free 'jumped'
 	expect 'and the program can lock again' 'ok 0' "$(ask b ex 0)"
 	expect_busy A f
+}
+
+# After GO, in the kernel: the host must not keep its right for a program that queues nowhere.
+test_longjmp_out_of_the_kernel_leaves_nothing_behind() {
+	take a A f ex
+	actor b A
+	ask b open rw "$(path_on A f)" >/dev/null
+	tell b jumpex 0 300
+	got b 5
+	expect 'the program jumped' jumped "$ANSWER"
+	ask a un 0 >/dev/null
+	LIMIT=6 on B flock "$(path_on B f)" true
+	expect 'another host gets it' 0 $?
+	expect_free C f
+	expect 'and the program can lock again' 'ok 0' "$(ask b ex 0)"
+	expect_busy B f
+}
+
+test_waiter_stopped_in_the_kernel_does_not_hold_up_another_host() {
+	take a A f ex
+	queue b A f ex
+	kill -STOP "${ACTOR_PID[b]}"
+	wait_until 2 grep -q '^State:.T' "/proc/${ACTOR_PID[b]}/status"
+	ask a un 0 >/dev/null
+	LIMIT=6 take c B f ex
+	expect 'another host gets it' 'ok 0' "$ANSWER"
+	kill -CONT "${ACTOR_PID[b]}"
+	got b 0.5 && fail "b holds together with c: $ANSWER"
+	expect_busy A f
+	ask c un 0 >/dev/null
+	got b 5
+	expect 'and b after it' 'ok 0' "$ANSWER"
+	expect_busy C f
+}
+
+test_waiter_in_the_kernel_keeps_its_place() {
+	take a A f ex
+	queue b A f ex
+	nap 2.5					# longer than its GO counts
+	queue c B f ex
+	ask a un 0 >/dev/null
+	got b 5
+	expect 'b was first' 'ok 0' "$ANSWER"
+	got c 0.3 && fail "c holds together with b: $ANSWER"
+	ask b un 0 >/dev/null
+	got c 5
+	expect 'c is next' 'ok 0' "$ANSWER"
 }
 
 test_waiter_killed_while_its_child_lives_leaves_nothing_behind() {

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT */
+/* Who waits in the kernel's queue for a flock. */
+#ifndef DLOCK_WAITERS_H
+#define DLOCK_WAITERS_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+/*
+ * Whether a thread of this process waits in the kernel for a flock, as /proc/locks
+ * showed it within the last 100 ms (the caller has to live with that). A process
+ * that is stopped does not wait: the kernel takes it out of the queue. Locks on a
+ * filesystem that keeps them elsewhere (NFS, FUSE) are not seen.
+ */
+bool waiters_include(pid_t pid);
+
+#endif
