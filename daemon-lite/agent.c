@@ -119,14 +119,14 @@ static void on_granted(void *arg, const char *key, uint64_t req, enum lock_mode 
 	name_settle(name);
 }
 
-static void on_queued(void *arg, const char *key, uint64_t req)
+static void on_queued(void *arg, const char *key, uint64_t req, bool again)
 {
 	struct agent *agent = arg;
 	struct name *name = name_find(agent, key);
 
 	if (name)
-		cover_queued(&name->cover, req);
-	else
+		cover_queued(&name->cover, req, again);
+	else if (again)
 		store_withdraw(agent->store, key, req);
 }
 

@@ -274,6 +274,24 @@ static enum lock_mode helper_mode(const struct cover *c)
 	return c->mode == MODE_EX ? MODE_SH : MODE_EX;
 }
 
+/* Decides what can be decided. Returns whether a GO was given: that may settle others. */
+static bool decide_all(struct cover *c)
+{
+	bool given = false;
+
+	for (size_t i = 0; i < c->request_count;) {
+		struct cover_request *r = &c->requests[i];
+
+		if (r->state == REQUEST_NEW || r->state == REQUEST_SETTLE) {
+			if (!decide(c, r))
+				continue;
+			given = given || r->state == REQUEST_GO || r->state == REQUEST_READY;
+		}
+		i++;
+	}
+	return given;
+}
+
 static void step(struct cover *c)
 {
 	enum lock_mode want;
@@ -281,14 +299,8 @@ static void step(struct cover *c)
 
 	if (c->probing || c->wait == WAIT_ENDING)
 		return;
-	for (size_t i = 0; i < c->request_count;) {
-		struct cover_request *r = &c->requests[i];
-
-		/* What was to be settled by a probe may be clear by now. */
-		if ((r->state == REQUEST_NEW || r->state == REQUEST_SETTLE) && !decide(c, r))
-			continue;
-		i++;
-	}
+	while (decide_all(c) && any_state(c, REQUEST_SETTLE))
+		;
 	want = tries_due(c);
 	settles = any_state(c, REQUEST_SETTLE);
 	idle = c->idle_check && !c->request_count && may_give_back(c) && c->recall == MODE_NONE;

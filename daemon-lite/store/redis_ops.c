@@ -189,6 +189,7 @@ void redis_ops_unsend(struct store *store)
 	for (; op; op = next) {
 		next = op->next_sent;
 		op->sent = op->full = false;
+		op->again = true;
 		if (op->control || op->dropped) {
 			redis_op_free(op);
 		} else if (op->script == LUA_STATUS) {
@@ -256,7 +257,7 @@ static bool answered(struct store *store, const struct redis_op *op, const struc
 	switch (op->script) {
 	case LUA_ACQUIRE:
 		if (!strcmp(verdict, "queued")) {
-			events->queued(store->arg, op->key, op->req);
+			events->queued(store->arg, op->key, op->req, op->again);
 			return true;
 		}
 		if (!strcmp(verdict, "busy")) {
@@ -327,7 +328,7 @@ static void op_answered(struct store *store, struct redis_op *op, const struct r
 		return;
 	}
 	if (answer == ANSWER_NOSCRIPT && !op->full) {
-		op->full = true;
+		op->full = op->again = true;	/* behind later ones, also behind its own withdrawal */
 		put(store, op);
 		redis_conn_flush(&store->cmd);
 		return;
@@ -357,6 +358,7 @@ static void op_answered(struct store *store, struct redis_op *op, const struct r
 	default:
 		/* It stays, and is sent again when the session stands again. */
 		op->full = false;
+		op->again = true;
 		if (store->phase == PHASE_STANDING)
 			redis_session_refused(store, answer, &header);
 	}

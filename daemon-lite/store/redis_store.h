@@ -44,6 +44,7 @@ struct redis_op {
 			const struct redis_header *header, const struct redis_value *reply);
 	enum lua_script_id script;
 	bool sent, full;		/* full: with the script's text */
+	bool again;			/* sent more than once */
 	bool dropped;			/* on the wire, nobody cares for the answer */
 	bool try;
 	bool one_key;			/* status: of this lock only */

@@ -49,7 +49,8 @@ struct store_events {
 	void (*state)(void *arg, enum store_state state, const char *text);
 	/* Answers to acquire, also by push or from a renewal; may come twice, late, out of order. key as asked. req 0: the cover changed without a request. */
 	void (*granted)(void *arg, const char *key, uint64_t req, enum lock_mode mode, uint64_t fence, enum lock_mode waiting);
-	void (*queued)(void *arg, const char *key, uint64_t req);
+	/* again: it was sent more than once; if it was granted before, this one waits for nobody. */
+	void (*queued)(void *arg, const char *key, uint64_t req, bool again);
 	void (*busy)(void *arg, const char *key, uint64_t req);
 	/* The store could not do it (wrong type of key, out of memory…): the request failed. req 0: it was a giveback. */
 	void (*failed)(void *arg, const char *key, uint64_t req, const char *text);

@@ -351,6 +351,7 @@ void x_net_break(struct x_world *w, int h)
 	}
 	for (int i = 0; i < host->cmd_count; i++) {
 		host->cmds[i].processed = 0;
+		host->cmds[i].again = 1;
 		memset(&host->cmds[i].reply, 0, sizeof host->cmds[i].reply);
 	}
 }
@@ -371,7 +372,7 @@ void x_agent_reply(struct x_world *w, const struct x_def *def, int h)
 		cover_granted(cover, cmd.req, cmd.reply.mode, cmd.reply.fence, cmd.reply.waiting);
 		break;
 	case REPLY_QUEUED:
-		cover_queued(cover, cmd.req);
+		cover_queued(cover, cmd.req, cmd.again);
 		break;
 	case REPLY_BUSY:
 		cover_refused(cover, cmd.req);

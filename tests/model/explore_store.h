@@ -42,6 +42,7 @@ enum x_verb { VERB_ACQUIRE, VERB_WITHDRAW, VERB_GIVE_BACK, VERB_BUSY, VERB_ATTAC
 
 struct x_cmd {
 	uint8_t kind, mode, try, host, fence, processed;	/* kind: enum x_verb */
+	uint8_t again;		/* sent more than once */
 	uint16_t req;
 	struct x_reply reply;
 };

@@ -195,8 +195,9 @@ static void on_granted(void *arg, const char *key, uint64_t req, enum lock_mode 
 	set_cover(host, key, mode, fence);
 }
 
-static void on_queued(void *arg, const char *key, uint64_t req)
+static void on_queued(void *arg, const char *key, uint64_t req, bool again)
 {
+	(void)again;
 	note(arg, EV_QUEUED, key)->req = req;
 }
 
