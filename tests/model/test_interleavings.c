@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: MIT */
+/* LINK: tests/model/explore.c tests/model/explore_agent.c tests/model/explore_hash.c tests/model/explore_store.c */
+/* LINK: tests/model/explore_world.c daemon-lite/cover.c */
+/*
+ * Explores what programs, kernels, agents and store do in every order: overlap,
+ * hang, wrong refusal, endless exchange. Small scenarios wholly, larger ones at
+ * random. DLOCK_EXPLORE=seconds (40) is the time for all of it, DLOCK_SEED the
+ * first random scenario.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "explore.h"
+
+enum { WALKS = 200 };		/* of each random scenario */
+
+static struct x_result result;
+
+static double seconds(void)
+{
+	const char *text = getenv("DLOCK_EXPLORE");
+	double n = text ? strtod(text, NULL) : 0;
+
+	return n > 0 ? n : 40;
+}
+
+static uint64_t first_seed(void)
+{
+	const char *text = getenv("DLOCK_SEED");
+
+	return text ? strtoull(text, NULL, 0) : (uint64_t)(x_now() * 1000);
+}
+
+static void must_be_fine(const struct x_def *def)
+{
+	if (!result.violation)
+		return;
+	x_shrink_and_print(def, &result);
+	fail_msg("%s: %s", def->scenario->name, result.why);
+}
+
+/* Every interleaving of a few scenarios, in a share of the time; one that is not done in its part is cut. */
+static void explore_wholly(const struct x_scenario *list, size_t count, double share)
+{
+	double until = x_now() + seconds() * share;
+
+	for (size_t i = 0; i < count; i++) {
+		struct x_def def;
+		double begin = x_now();
+
+		assert_int_equal(x_def_make(&def, &list[i]), 0);
+		x_search_all(&def, (until - begin) / (double)(count - i), &result);
+		printf("  %-42s %s, %lu states, %lu steps, %.1f s\n", list[i].name, result.complete ? "every state" : "cut",
+		       (unsigned long)result.states, (unsigned long)result.steps, x_now() - begin);
+		must_be_fine(&def);
+	}
+}
+
+static void test_no_order_of_events_breaks_two_hosts(void **state)
+{
+	static const struct x_scenario list[] = {
+		{ .name = "two writers", .script = { { "e0 u0" }, { "e0 u0" } } },
+		{ .name = "writer and try, repeats, idle", .script = { { "e0 u0" }, { "te0 u0" } }, .repeats = 1, .idles = 1 },
+		{ .name = "two readers that both convert", .script = { { "s0 e0" }, { "s0 e0" } } },
+		{ .name = "nested readers and a writer", .script = { { "s0 s1 u1 u0" }, { "e0 u0" } }, .interrupts = 1 },
+		{ .name = "reader beside a writer that waits here", .script = { { "s0 s1", "e2" }, { "e0" } } },
+		{ .name = "writer becomes reader", .script = { { "e0 s0" }, { "s0", "ts1" } } },
+		{ .name = "a child unlocks", .script = { { "e0 e0", "u0" }, { "e0" } } },
+		{ .name = "probes that take time", .script = { { "e0 u0" }, { "e0 u0", "te1" } }, .async_probe = true },
+		{ .name = "a killed writer", .script = { { "e0 u0" }, { "e0" } }, .kills = 1, .breaks = 1 },
+		{ .name = "offers not taken", .script = { { "e0 u0" }, { "e0 u0" } }, .offers = 1, .interrupts = 1 },
+		{ .name = "two writers and every network fault", .script = { { "e0 u0" }, { "e0 u0" } }, .repeats = 1,
+		  .breaks = 1, .interrupts = 1 },
+		{ .name = "a reader that stays", .script = { { "e0 s0 hold" }, { "e0", "s1" } }, .interrupts = 1 },
+		{ .name = "writer and reader on both", .script = { { "e0", "s1" }, { "e0", "s1" } } },
+	};
+
+	(void)state;
+	explore_wholly(list, sizeof list / sizeof list[0], 0.5);
+}
+
+static void test_no_order_of_events_breaks_three_hosts(void **state)
+{
+	static const struct x_scenario list[] = {
+		{ .name = "three writers", .script = { { "e0" }, { "e0" }, { "e0" } } },
+		{ .name = "reader, writer, reader's try", .script = { { "s0" }, { "e0" }, { "ts0" } } },
+		{ .name = "a reader that stays, a writer, a try", .script = { { "s0 hold" }, { "e0" }, { "ts0" } }, .interrupts = 1 },
+		{ .name = "three tries", .script = { { "te0 u0" }, { "te0 u0" }, { "ts0 u0" } }, .idles = 1 },
+	};
+
+	(void)state;
+	explore_wholly(list, sizeof list / sizeof list[0], 0.15);
+}
+
+static void test_no_random_walk_finds_a_violation(void **state)
+{
+	uint64_t seed = first_seed(), first = seed, walks = 0, steps = 0;
+	double until = x_now() + seconds() * 0.35;
+
+	(void)state;
+	printf("  DLOCK_SEED=%lu\n", (unsigned long)first);
+	for (; x_now() < until; seed++) {
+		struct x_scenario scenario;
+		struct x_text text;
+		struct x_def def;
+
+		x_scenario_random(seed, 2 + (int)(seed % 2), 2 + (int)(seed / 2 % 2), &scenario, &text);
+		assert_int_equal(x_def_make(&def, &scenario), 0);
+		x_search_walks(&def, seed, WALKS, until - x_now(), &result);
+		walks += result.states;
+		steps += result.steps;
+		if (result.violation)
+			printf("  DLOCK_SEED=%lu\n", (unsigned long)seed);
+		must_be_fine(&def);
+	}
+	printf("  %lu scenarios, %lu walks, %lu steps\n", (unsigned long)(seed - first), (unsigned long)walks,
+	       (unsigned long)steps);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_no_order_of_events_breaks_two_hosts),
+		cmocka_unit_test(test_no_order_of_events_breaks_three_hosts),
+		cmocka_unit_test(test_no_random_walk_finds_a_violation),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
