@@ -11,9 +11,12 @@ CFLAGS ?= -O2 -g
 SAN ?=
 WERROR ?=
 DEPS ?= yes
+V ?=
 T ?=
 
 comma := ,
+Q := $(if $(V),,@)
+say = @$(if $(V),:,echo '  $(1)' $(patsubst $(BUILD)/%,%,$@))
 ifneq ($(SAN),)
 override BUILD := $(BUILD)-$(subst $(comma),-,$(SAN))
 san_flags := -fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer
@@ -39,7 +42,7 @@ prog_src := $(wildcard tests/shell/progs/*.c)
 obj = $(patsubst build/%.c,$(BUILD)/obj/%.o,$(filter build/%,$(1))) $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out build/%,$(1)))
 pic = $(patsubst %.c,$(BUILD)/pic/%.o,$(1))
 
-shared_obj := $(call obj,$(store_src) $(config_src) shim/wire.c build/lua_scripts.c)
+shared_obj := $(call obj,$(store_src) $(config_src) shim/wire.c shim/standing.c build/lua_scripts.c)
 unit_bin := $(patsubst tests/%.c,$(BUILD)/tests/%,$(unit_src))
 prog_bin := $(patsubst tests/shell/progs/%.c,$(BUILD)/progs/%,$(prog_src))
 map := $(wildcard shim/libdlockshim.map)
@@ -63,38 +66,45 @@ $(BUILD)/.deps: tests/deps.sh
 
 $(BUILD)/obj/%.o: %.c | $(BUILD)/.deps
 	@mkdir -p $(@D)
-	$(CC) $(base_flags) $(CPPFLAGS) $(CFLAGS) $(san_flags) -fPIE $(cflags_of) -c -o $@ $<
+	$(call say,CC  )
+	$(Q)$(CC) $(base_flags) $(CPPFLAGS) $(CFLAGS) $(san_flags) -fPIE $(cflags_of) -c -o $@ $<
 
 # The library goes into foreign programs: never with a sanitizer, nothing but libc.
 $(BUILD)/pic/%.o: %.c | $(BUILD)/.deps
 	@mkdir -p $(@D)
-	$(CC) $(base_flags) $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden -c -o $@ $<
+	$(call say,CC  )
+	$(Q)$(CC) $(base_flags) $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden -c -o $@ $<
 
 $(BUILD)/obj/lua_scripts.o: $(BUILD)/lua_scripts.c
 	@mkdir -p $(@D)
-	$(CC) $(base_flags) $(CPPFLAGS) $(CFLAGS) $(san_flags) -fPIE -c -o $@ $<
+	$(call say,CC  )
+	$(Q)$(CC) $(base_flags) $(CPPFLAGS) $(CFLAGS) $(san_flags) -fPIE -c -o $@ $<
 
 $(BUILD)/lua_scripts.c: daemon-lite/store/embed.sh $(wildcard daemon-lite/store/lua/*.lua) | $(BUILD)/.deps
-	sh daemon-lite/store/embed.sh daemon-lite/store/lua > $@
+	$(call say,LUA )
+	$(Q)sh daemon-lite/store/embed.sh daemon-lite/store/lua > $@
 
 $(BUILD)/obj/daemon-lite/store/redis%.o: pkgs = hiredis
 
 # ---- programs ----
 
 $(BUILD)/libdlockshim.so: $(call pic,$(shim_src)) $(map)
-	$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,-soname,libdlockshim.so $(map:%=-Wl,--version-script=%) \
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,-soname,libdlockshim.so $(map:%=-Wl,--version-script=%) \
 		-Wl,-z,relro,-z,now,--no-undefined -Wl,--as-needed -o $@ $(filter %.o,$^)
 
 $(BUILD)/dlockd: $(call obj,$(agent_src)) $(shared_obj)
-	$(CC) $(CFLAGS) $(san_flags) $(LDFLAGS) -pie -pthread -o $@ $^ $$(pkg-config --libs hiredis libconfig uuid)
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS) $(san_flags) $(LDFLAGS) -pie -pthread -o $@ $^ $$(pkg-config --libs hiredis libconfig uuid)
 
 # dlock takes from the agent's objects only what it calls (its own main wins).
 $(BUILD)/agent.a: $(call obj,$(agent_src)) $(shared_obj)
 	@rm -f $@
-	$(AR) rcs $@ $^
+	$(Q)$(AR) rcs $@ $^
 
 $(BUILD)/dlock: $(call obj,$(dlock_src)) $(BUILD)/agent.a
-	$(CC) $(CFLAGS) $(san_flags) $(LDFLAGS) -pie -pthread -o $@ $^ $$(pkg-config --libs hiredis libconfig uuid)
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS) $(san_flags) $(LDFLAGS) -pie -pthread -o $@ $^ $$(pkg-config --libs hiredis libconfig uuid)
 
 # ---- tests ----
 
@@ -108,12 +118,14 @@ $(foreach t,$(unit_src:tests/%.c=%),$(eval $(call unit_rule,$(t))))
 
 $(unit_bin):
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(san_flags) $(LDFLAGS) -pie -pthread -o $@ $^ -lcmocka $(if $(pkgs),$$(pkg-config --libs $(pkgs)))
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS) $(san_flags) $(LDFLAGS) -pie -pthread -o $@ $^ -lcmocka $(if $(pkgs),$$(pkg-config --libs $(pkgs)))
 
 # Small programs that the shell tests run; never with a sanitizer (some close every descriptor, some are preloaded).
 $(BUILD)/progs/%: tests/shell/progs/%.c | $(BUILD)/.deps
 	@mkdir -p $(@D)
-	$(CC) $(base_flags) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -pthread $$(grep -q '/\* STATIC \*/' $< && echo -static) -o $@ $<
+	$(call say,LINK)
+	$(Q)$(CC) $(base_flags) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -pthread $$(grep -q '/\* STATIC \*/' $< && echo -static) -o $@ $<
 
 tests: all $(unit_bin) $(prog_bin) ## build the tests, run none
 
@@ -141,6 +153,6 @@ clean: ## remove what was built
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
-	@echo '  BUILD=dir, CFLAGS=…, SAN=address,undefined or SAN=thread, WERROR=1, DEPS=no (do not look for packages)'
+	@echo '  BUILD=dir, CFLAGS=…, SAN=address,undefined or SAN=thread, WERROR=1, V=1 (show the commands), DEPS=no (do not look for packages)'
 
 -include $(shell [ ! -d $(BUILD) ] || find $(BUILD) -name '*.d')

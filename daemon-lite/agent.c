@@ -86,6 +86,15 @@ static void known_now(struct name *name)
 	name->inherited = false;
 }
 
+/* Programs may rely on standing GOs as long as the lease is good. */
+static void extend_standing(struct agent *agent)
+{
+	struct store_lease lease;
+
+	store_lease(agent->store, &lease);
+	publish_valid_until(agent->options.standing, agent->lost || !lease.last_good_ns ? 0 : lease.failing_ns);
+}
+
 static void on_state(void *arg, enum store_state state, const char *text)
 {
 	static const char *const names[] = { "connecting", "refused", "up", "grace" };
@@ -101,6 +110,7 @@ static void on_state(void *arg, enum store_state state, const char *text)
 	if (state != STORE_UP && state != STORE_GRACE)
 		return;
 	for_each_name(agent, known_now);
+	extend_standing(agent);
 	if (agent->rejoining) {
 		agent->rejoining = false;
 		for_each_name(agent, ask_again);
@@ -199,7 +209,7 @@ static void scanned_lock(void *arg, pid_t pid, const char *fd_path, enum lock_mo
 	    rules_find(&agent->rules, identity->path, strlen(identity->path), &match) &&
 	    rules_expand(match.name, match.pattern, identity->path, key + 2, sizeof key - 2) >= 0) {
 		name = name_find(agent, key);
-		if (name && !name_add_file(name, own, &identity->id, identify_is_local(own)))
+		if (name && !name_add_file(name, own, &identity->id, identify_is_local(own), NULL))
 			log_info("%s: held by pid %d", key, (int)pid);
 	}
 	if (own >= 0)
@@ -326,6 +336,8 @@ static void on_lost(void *arg, const char *why)
 		return;
 	agent->lost = true;
 	agent->session++;
+	publish_valid_until(agent->options.standing, 0);
+	for_each_name(agent, name_publish);
 	lost_ladder(agent);
 }
 
@@ -367,9 +379,10 @@ static void check_lease(struct agent *agent)
 
 static void on_renewed(void *arg, const struct store_lease *lease)
 {
-	struct agent *agent = arg;	/* on the renewal thread: only the page is touched */
+	struct agent *agent = arg;	/* on the renewal thread: only shared pages are touched */
 
 	atomic_store(&agent->link->page->last_good_ns, lease->last_good_ns);
+	publish_valid_until(agent->options.standing, lease->failing_ns);
 }
 
 /* --- configuration --- */
@@ -430,6 +443,19 @@ bool agent_any_held(struct agent *agent)
 	return false;
 }
 
+static void forget_paths(struct name *name)
+{
+	for (size_t i = 0; i < name->file_count; i++) {
+		publish_drop(&name->files[i].standing);
+		name->files[i].standing = (struct publish_slot){ 0 };
+	}
+}
+
+static void close_standing(struct agent *agent)
+{
+	for_each_name(agent, name_publish);
+}
+
 void agent_check_config(struct agent *agent)
 {
 	struct config *config;
@@ -454,6 +480,7 @@ void agent_check_config(struct agent *agent)
 	if (config_load(agent->config->file, &config, &error)) {
 		snprintf(agent->config_error, sizeof agent->config_error, "%s", error.text);
 		log_error("%s", error.text);
+		close_standing(agent);
 		return;
 	}
 	if (!same_store(agent->config, config)) {
@@ -462,8 +489,11 @@ void agent_check_config(struct agent *agent)
 		snprintf(agent->config_error, sizeof agent->config_error,
 			 "%s now names another store, namespace or ttl: that is used as soon as nothing is locked here any more",
 			 agent->config->file);
+		close_standing(agent);
 		return;
 	}
+	/* Other rules may give a path another name: whoever asks anew learns it. */
+	for_each_name(agent, forget_paths);
 	config_free(agent->config);
 	agent->config = config;
 	agent->config_restart = false;
@@ -534,6 +564,7 @@ static void signal_event(struct loop_io *io, uint32_t events)
 			return;
 		}
 		agent->draining = true;
+		close_standing(agent);
 		drain(agent);
 		if (!atomic_load(&agent->link->page->quit))
 			log_warn("told to end: waiting for the programs that hold locks; a second signal ends at once");
@@ -598,7 +629,8 @@ static void taken_over(void *arg, int fd, const struct inode_id *id, const char 
 static const struct store_events events = {
 	.state = on_state, .granted = on_granted, .queued = on_queued, .busy = on_busy, .failed = on_failed,
 	.recall = on_recall, .try = on_try, .cover = on_cover, .resumed = on_resumed, .reassert = on_reassert,
-	.reasserted = on_reasserted, .lost = on_lost, .status = query_store_record,
+	.reasserted = on_reasserted, .lost = on_lost, .status = survey_store_record,
+	.asked = survey_asked, .reached = survey_reached, .told = survey_told,
 };
 
 static int refuse_start(struct agent *agent, const char *text, int exit_code)
@@ -644,6 +676,7 @@ int agent_main(void *options, struct guard_link *link)
 	list_init(&agent.parked);
 	list_init(&agent.answers);
 	list_init(&agent.dead);
+	publish_reset(agent.options.standing);
 	if (config_load(agent.options.config_file, &agent.config, &error))
 		return refuse_start(&agent, error.text, GUARD_EXIT_CONFIG);
 	atomic_store(&link->page->ttl_ms, agent.config->ttl_ms);
@@ -677,6 +710,7 @@ int agent_main(void *options, struct guard_link *link)
 		 agent.options.runtime_dir);
 	store_start(agent.store);
 	loop_run(agent.loop);
+	publish_reset(agent.options.standing);
 	config_attend_rules(agent.options.runtime_dir, 0);
 	store_free(agent.store, !agent_any_held(&agent));
 	if (atomic_load(&link->page->quit))

@@ -7,6 +7,7 @@
  *   name.c     one lock name: its cover (cover.c decides), its files on this host, kernel probes and waits
  *   agent.c    the session: store events, lease, ladder, configuration, idling, end
  *   query.c    what the dlock command asks
+ *   survey*.c  what all hosts hold, asked and answered; look.c: what the kernel here shows
  */
 #ifndef DLOCK_AGENT_H
 #define DLOCK_AGENT_H
@@ -22,6 +23,7 @@
 #include "hash.h"
 #include "identify.h"
 #include "loop.h"
+#include "publish.h"
 #include "store/store.h"
 
 struct client;
@@ -58,6 +60,7 @@ struct agent_options {
 	const char *config_file;	/* NULL = default */
 	const char *runtime_dir;	/* in force */
 	bool on_demand;
+	struct standing_table *standing;	/* NULL = every call asks */
 };
 
 struct agent {
@@ -92,6 +95,10 @@ struct agent {
 	bool ladder_running;
 	bool scanned;			/* /proc was searched for locks of a predecessor */
 	int exit_code;
+	struct looks *looks;		/* look.c */
+	struct surveys *surveys;	/* survey.c */
+	struct asker *askers;		/* survey_answer.c */
+	unsigned asker_count;
 };
 
 /* --- name.c --- */
@@ -102,6 +109,7 @@ struct name_file {		/* one inode that programs here lock under a name */
 	int fd;			/* a description of the agent's own */
 	struct inode_id id;
 	bool local;		/* lock calls on it never wait for a network */
+	struct publish_slot standing; /* its place among the standing GOs */
 };
 
 struct name {
@@ -124,18 +132,23 @@ struct name {
 	char info[96];		/* "PID COMMAND" of the program that asked last */
 	uint64_t active_ns;	/* last request's beginning or end */
 	uint64_t granted_ns;
+	uint64_t held_ns;	/* when a program here took the lock last (by DONE); 0 = not known */
+	enum lock_mode held_mode;
+	pid_t held_pid;
 	struct loop_timer idle, retry;
 };
 
 struct name *name_find(struct agent *agent, const char *key);
 /* Finds or makes it. NULL when out of memory. on_lost may be NULL (resumed; set when a rule is known). */
 struct name *name_get(struct agent *agent, const char *key, const char *on_lost);
-/* Makes sure that the inode of fd is among the name's files (opens it once more). 0 or -errno. */
-int name_add_file(struct name *name, int fd, const struct inode_id *id, bool local);
+/* Makes sure that the inode of fd is among the name's files (opens it once more). path: as programs see it, or NULL. 0 or -errno. */
+int name_add_file(struct name *name, int fd, const struct inode_id *id, bool local, const char *path);
 /* The same with a descriptor of the agent's own, which the name takes over. */
 int name_adopt_file(struct name *name, int own_fd, const struct inode_id *id, bool local, bool keep_in_guard);
 /* To be called after cover events: does what the cover has asked for in the kernel. */
 void name_settle(struct name *name);
+/* Opens or closes the name's standing GOs as its cover and the agent's state say; part of name_settle(). */
+void name_publish(struct name *name);
 void name_free(struct name *name);
 
 /* --- client.c --- */
@@ -163,7 +176,7 @@ struct client_view {		/* for status */
 	const char *key;
 	enum lock_mode mode;
 	bool try, waits_in_kernel;
-	uint64_t since_ns;
+	uint64_t since_ns, go_ns;	/* asked; was given a GO */
 	char command[16];
 };
 void clients_each(struct agent *agent, void (*fn)(void *arg, const struct client_view *view), void *arg);
@@ -187,9 +200,15 @@ void agent_end(struct agent *agent, int exit_code);
 struct record_buf;
 /* Answers a query; client_query_done() is called now or later. */
 void query_start(struct agent *agent, struct client *client, const char *text);
-void query_store_record(void *agent, void *call, const char *record, size_t len, int err);
 void client_query_done(struct client *client, const struct record_buf *records, int err, const char *text);
 uint64_t client_id(const struct client *client);
 uid_t client_uid(const struct client *client);
+
+/* --- survey.c, survey_answer.c: store events --- */
+
+void survey_store_record(void *agent, void *call, const char *record, size_t len, int err);
+void survey_reached(void *agent, uint64_t nonce, const char *host, int err);
+void survey_told(void *agent, const char *host, uint64_t nonce, uint64_t part, enum store_last last, const char *text, size_t len);
+void survey_asked(void *agent, const char *host, uint64_t nonce, const char *key);
 
 #endif

@@ -261,7 +261,8 @@ static void identified(void *arg)
 		return;
 	}
 	client->name->active_ns = loop_now_ns();
-	err = name_add_file(client->name, fd, &identity->id, client->local);
+	err = name_add_file(client->name, fd, &identity->id, client->local,
+			    identity->deleted ? NULL : identity->path);
 	close(fd);
 	client->fd = -1;
 	if (err) {

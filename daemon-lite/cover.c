@@ -677,6 +677,14 @@ bool cover_unused(const struct cover *c)
 	return c->mode == MODE_NONE && !c->request_count && !c->try_count && !c->probing && c->wait == WAIT_NONE;
 }
 
+enum lock_mode cover_standing(const struct cover *c)
+{
+	bool quiet = c->recall == MODE_NONE && c->early_recall == MODE_NONE && c->fence_known && !c->try_count &&
+		     !c->probing && c->wait == WAIT_NONE;
+
+	return quiet ? c->mode : MODE_NONE;
+}
+
 bool cover_has_requests(const struct cover *c)
 {
 	return c->request_count != 0;

@@ -160,6 +160,9 @@ void cover_ask_again(struct cover *cover);
 
 /* Whether nothing depends on it any more and it can be destroyed. */
 bool cover_unused(const struct cover *cover);
+/* The mode that any program here may lock without asking: the cover's, while nobody elsewhere wants it and the agent is not in the
+ * kernel itself. It must be taken back (shim/standing.h) before the probe that an event has asked for. */
+enum lock_mode cover_standing(const struct cover *cover);
 /* Whether a program has a GO (or is about to) or waits for an answer. */
 bool cover_has_requests(const struct cover *cover);
 

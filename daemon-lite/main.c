@@ -17,6 +17,7 @@
 #include "../config/config.h"
 #include "agent.h"
 #include "log.h"
+#include "publish.h"
 #include "runtime.h"
 #include "version.h"
 
@@ -179,6 +180,9 @@ int main(int argc, char **argv)
 	agent.config_file = strdup(config->file);
 	agent.runtime_dir = dir;
 	agent.on_demand = o.on_demand;
+	agent.standing = publish_map(dir);
+	if (!agent.standing)
+		log_warn("%s/" STANDING_FILE ": %s; every lock call will ask the agent", dir, strerror(errno));
 	config_free(config);
 	return guard_run(agent_main, &agent, listen_fd, abstract_fd);
 }

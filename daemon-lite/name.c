@@ -228,6 +228,13 @@ static int probe_in_helper(struct name *name, enum lock_mode want, size_t but, b
 	return 0;
 }
 
+static void file_close(struct name *name, struct name_file *file)
+{
+	publish_drop(&file->standing);	/* before the inode's number can be another file's */
+	guard_drop(name->agent->link, (uint64_t)file->fd);
+	close(file->fd);
+}
+
 /* Drops files that nobody can lock any more: deleted, free, and not the only one. */
 static void forget_deleted(struct name *name)
 {
@@ -235,8 +242,7 @@ static void forget_deleted(struct name *name)
 		struct stat st;
 
 		if (name->files[i].local && !fstat(name->files[i].fd, &st) && st.st_nlink == 0) {
-			guard_drop(name->agent->link, (uint64_t)name->files[i].fd);
-			close(name->files[i].fd);
+			file_close(name, &name->files[i]);
 			name->files[i] = name->files[--name->file_count];
 		} else {
 			i++;
@@ -418,20 +424,38 @@ int name_adopt_file(struct name *name, int own_fd, const struct inode_id *id, bo
 	return 0;
 }
 
-int name_add_file(struct name *name, int fd, const struct inode_id *id, bool local)
+int name_add_file(struct name *name, int fd, const struct inode_id *id, bool local, const char *path)
 {
+	size_t i = 0;
 	int own, err;
 
+	while (i < name->file_count && !same_inode(&name->files[i].id, id))
+		i++;
+	if (i == name->file_count) {
+		own = identify_reopen(fd);
+		if (own < 0)
+			return own;
+		err = name_adopt_file(name, own, id, local, true);
+		if (err) {
+			close(own);
+			return err;
+		}
+	}
+	if (path)
+		standing_hash(path, strlen(path), name->files[i].standing.path_hash);
+	return 0;
+}
+
+void name_publish(struct name *name)
+{
+	struct agent *agent = name->agent;
+	enum lock_mode mode = cover_standing(&name->cover);
+
+	if (agent->lost || agent->draining || agent->config_error[0] || name->probe_running || !all_local(name))
+		mode = MODE_NONE;
 	for (size_t i = 0; i < name->file_count; i++)
-		if (same_inode(&name->files[i].id, id))
-			return 0;
-	own = identify_reopen(fd);
-	if (own < 0)
-		return own;
-	err = name_adopt_file(name, own, id, local, true);
-	if (err)
-		close(own);
-	return err;
+		if (name->files[i].standing.path_hash[0])
+			publish_set(agent->options.standing, &name->files[i].standing, &name->files[i].id, mode);
 }
 
 void name_free(struct name *name)
@@ -444,10 +468,8 @@ void name_free(struct name *name)
 		agent->void_floor = name->cover.void_fence;
 	loop_timer_stop(agent->loop, &name->idle);
 	loop_timer_stop(agent->loop, &name->retry);
-	for (size_t i = 0; i < name->file_count; i++) {
-		guard_drop(agent->link, (uint64_t)name->files[i].fd);
-		close(name->files[i].fd);
-	}
+	for (size_t i = 0; i < name->file_count; i++)
+		file_close(name, &name->files[i]);
 	hash_remove(&agent->names, &name->node);
 	cover_destroy(&name->cover);
 	free(name->files);
@@ -458,9 +480,13 @@ void name_free(struct name *name)
 
 void name_settle(struct name *name)
 {
-	while (name->probe_due) {
-		name->probe_due = false;
-		probe_now(name);
+	name_publish(name);	/* closed before the probe: see shim/standing.h */
+	if (name->probe_due) {
+		do {
+			name->probe_due = false;
+			probe_now(name);
+		} while (name->probe_due);
+		name_publish(name);
 	}
 	clients_answer(name->agent);
 	/* Kept for a while after its last use: the next call would open the file again. */

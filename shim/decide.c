@@ -115,17 +115,18 @@ static enum decision refuse_broken(const struct shim_state *state, int fd)
 	return DECIDE_REFUSE;
 }
 
-enum decision decide(int fd, bool bounded, uintptr_t frame, struct shim_state **ret_state, uint64_t *ret_stamp)
+enum decision decide(int fd, enum lock_mode mode, bool bounded, uintptr_t frame, struct decided *ret_decided)
 {
 	struct shim_state *state = state_get();
 	enum state_verdict verdict;
 	char path[PATH_MAX + 32];	/* the kernel gives at most a page */
 	int len, err;
 
-	*ret_stamp = 0;
+	ret_decided->stamp = 0;
+	ret_decided->standing = false;
 	if (state->kind == STATE_BROKEN)
 		state = state_again(state);
-	*ret_state = state;
+	ret_decided->state = state;
 	if (state->kind == STATE_OFF)
 		return DECIDE_KERNEL;
 	len = fd_path(fd, path, sizeof path);
@@ -144,15 +145,19 @@ enum decision decide(int fd, bool bounded, uintptr_t frame, struct shim_state **
 		/* In a chroot neither the configuration nor the rules can be looked at. */
 		if (state_root_moved(state))
 			return DECIDE_AGENT;
-		(void)state_match(state, path, 0, ret_stamp);
-		err = renew_rules(state, fd, bounded, frame, *ret_stamp);
+		(void)state_match(state, path, 0, &ret_decided->stamp);
+		err = renew_rules(state, fd, bounded, frame, ret_decided->stamp);
 		if (err == -EINTR)
 			return DECIDE_EINTR;
 	}
-	verdict = state_match(state, path, (size_t)len, ret_stamp);
+	verdict = state_match(state, path, (size_t)len, &ret_decided->stamp);
 	if (verdict == STATE_NO_RULES)
 		return DECIDE_REFUSE;
-	if (verdict == STATE_RULE)
+	if (verdict == STATE_RULE) {
+		const struct standing_table *table = state_standing(state);
+
+		ret_decided->standing = table && standing_find(table, path, (size_t)len, fd, mode, &ret_decided->look);
 		return DECIDE_AGENT;
+	}
 	return state_root_moved(state) && is_file_or_directory(fd) ? DECIDE_AGENT : DECIDE_KERNEL;
 }

@@ -6,21 +6,28 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "standing.h"
 #include "state.h"
 
 enum decision {
 	DECIDE_KERNEL,	/* the real call, untouched */
-	DECIDE_AGENT,	/* ask the agent; *ret_stamp: of the rules that said so, 0 = none did */
+	DECIDE_AGENT,	/* ask the agent, unless there is a standing GO */
 	DECIDE_REFUSE,	/* it cannot be known: ENOLCK; logged */
 	DECIDE_EINTR,	/* a signal came while the rules were being made */
 };
 
+struct decided {
+	struct shim_state *state;	/* the one that decided */
+	uint64_t stamp;			/* of the rules that said so; 0 = none did */
+	bool standing;			/* there is a standing GO for the mode asked: look */
+	struct standing_look look;
+};
+
 /*
- * Decides for the descriptor fd. Usually one readlink and one stat, and no
- * change of anything; when the rules are missing or old, has the agent compile
- * them, which waits (bounded as in reach.h). frame: see left.h. *ret_state is
- * the state that decided.
+ * Decides for the descriptor fd and the mode. Usually one readlink and one stat,
+ * and no change of anything; when the rules are missing or old, has the agent compile
+ * them, which waits (bounded as in reach.h). frame: see left.h.
  */
-enum decision decide(int fd, bool bounded, uintptr_t frame, struct shim_state **ret_state, uint64_t *ret_stamp);
+enum decision decide(int fd, enum lock_mode mode, bool bounded, uintptr_t frame, struct decided *ret_decided);
 
 #endif

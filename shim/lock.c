@@ -4,7 +4,7 @@
  * when the call may be made, because this host then holds the right to it.
  *
  * Invariants:
- *  - No real call that can take a lock is made without a GO (or LOCAL).
+ *  - No real call that can take a lock is made without a GO, a standing GO, or LOCAL.
  *  - A lock taken is reported (DONE), or confirmed by an agent (STANDS), or
  *    undone, before this returns.
  *  - No thread, no malloc, no stdio; no cancellation point (flock(2) is none); the
@@ -312,25 +312,64 @@ __attribute__((noinline)) static int ask(const struct shim_state *state, int fd,
 }
 
 /* Its own frame, and not the one of the wait: a path of 4 kB must not stay on a small stack. */
-__attribute__((noinline)) static enum decision decide_flock(int fd, int operation, uintptr_t frame,
-							    struct shim_state **ret_state, uint64_t *ret_stamp)
+__attribute__((noinline)) static enum decision decide_flock(int fd, enum lock_mode mode, int operation, uintptr_t frame,
+							    struct decided *ret_decided)
 {
-	return decide(fd, operation & LOCK_NB, frame, ret_state, ret_stamp);
+	return decide(fd, mode, operation & LOCK_NB, frame, ret_decided);
+}
+
+/* Whether the lock that was taken under a standing GO may be kept although the GO has ended meanwhile. 0 yes, -ESTALE no, or as receive(). */
+__attribute__((noinline)) static int ask_about_taken(const struct decided *decided, int fd, int operation, uintptr_t frame)
+{
+	struct call call = {
+		.fd = fd, .operation = operation, .nonblock = operation & LOCK_NB, .stamp = decided->stamp,
+		.mode = operation & LOCK_EX ? MODE_EX : MODE_SH,
+	};
+	int err;
+
+	reach_begin(&call.reach, decided->state, fd, call.nonblock, frame);
+	err = ask_new_agent(&call);
+	reach_end(&call.reach);
+	return err;
+}
+
+/*
+ * With a standing GO: the real call, then a look whether it stood all the time.
+ * Never waits in the kernel here: a wait must be the agent's to see. Returns
+ * VOID when the agent has to be asked from the start.
+ */
+static int take_standing(const struct decided *decided, int fd, int operation, uintptr_t frame)
+{
+	int err = sys_flock(fd, operation | LOCK_NB);
+
+	if (err == -EWOULDBLOCK)	/* by a program of this host, unless the agent itself was probing */
+		return operation & LOCK_NB && standing_still(&decided->look) ? err : VOID;
+	if (err < 0 || standing_still(&decided->look))
+		return err;
+	err = ask_about_taken(decided, fd, operation, frame);
+	if (err == 0)
+		return 0;
+	(void)sys_flock(fd, LOCK_UN);
+	return err == -ESTALE || err == -ENOTSUP ? VOID : err;
 }
 
 __attribute__((noinline)) int lock_flock(int fd, int operation)
 {
 	uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
-	struct shim_state *state;
-	uint64_t stamp;
+	enum lock_mode mode = operation & LOCK_EX ? MODE_EX : MODE_SH;
+	struct decided decided;
+	int err;
 
 	/* Unlocking is the kernel's alone, and it answers what is not valid. */
 	if ((operation & ~LOCK_NB) != LOCK_SH && (operation & ~LOCK_NB) != LOCK_EX)
 		return sys_flock(fd, operation);
 	left_close(frame);
-	switch (decide_flock(fd, operation, frame, &state, &stamp)) {
+	switch (decide_flock(fd, mode, operation, frame, &decided)) {
 	case DECIDE_AGENT:
-		return ask(state, fd, operation, stamp, frame);
+		err = decided.standing ? take_standing(&decided, fd, operation, frame) : VOID;
+		if (err == VOID)
+			err = ask(decided.state, fd, operation, decided.stamp, frame);
+		return err < 0 ? flock_error(-err) : err;
 	case DECIDE_REFUSE:
 		return -ENOLCK;
 	case DECIDE_EINTR:

@@ -319,6 +319,19 @@ int state_map_rules(struct shim_state *state)
 	return 0;
 }
 
+const struct standing_table *state_standing(struct shim_state *state)
+{
+	const struct standing_table *table = atomic_load_explicit(&state->standing, memory_order_acquire), *none = NULL;
+
+	if (table)
+		return table;
+	table = standing_map(state->runtime_dir);
+	/* Another thread was first: both mappings are good, one stays unused. */
+	if (table && !atomic_compare_exchange_strong(&state->standing, &none, table))
+		return none;
+	return table;
+}
+
 enum state_verdict state_match(struct shim_state *state, const char *path, size_t len, uint64_t *ret_stamp)
 {
 	static const char deleted[] = " (deleted)";

@@ -15,6 +15,7 @@
 #include <sys/types.h>
 
 #include "../config/rules.h"
+#include "standing.h"
 
 enum state_kind {
 	STATE_OFF,	/* no configuration: every call is the kernel's */
@@ -39,6 +40,7 @@ struct shim_state {
 	_Atomic uint64_t compared_s;	/* CLOCK_MONOTONIC_COARSE: the stamp was last compared with the file's */
 	_Atomic uint64_t tried_s;	/* the last try to have the rules compiled anew */
 	atomic_bool complained;		/* that it failed has been logged */
+	_Atomic(const struct standing_table *) standing; /* NULL = not mapped (yet) */
 };
 
 enum state_verdict {
@@ -64,6 +66,9 @@ bool state_rules_fresh(struct shim_state *state);
  * are those of another configuration), or rules_open()'s error; then the old ones stay.
  */
 int state_map_rules(struct shim_state *state);
+
+/* The table of standing GOs, or NULL. Mapped at the first call that finds it; it stays the same through restarts of the agent. */
+const struct standing_table *state_standing(struct shim_state *state);
 
 /* Whether a rule matches the path (len bytes, as the kernel gives it, " (deleted)" included or not). *ret_stamp: of the rules, 0 = none. */
 enum state_verdict state_match(struct shim_state *state, const char *path, size_t len, uint64_t *ret_stamp);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * LINK: tests/unit/fake_agent.c shim/entry.c shim/lock.c shim/decide.c shim/reach.c shim/spawn.c shim/state.c
+ * LINK: tests/unit/fake_agent.c shim/entry.c shim/lock.c shim/decide.c shim/reach.c shim/spawn.c shim/standing.c shim/state.c
  *       shim/connect.c shim/left.c shim/held.c shim/fd.c shim/log.c shim/wire.c
  *       config/rules.c config/pattern.c config/runtime_dir.c config/lex.c
  */
