@@ -238,6 +238,13 @@ static void on_message(struct client *client, const struct wire_msg *msg, const 
 		call_taken(client);
 		return;
 	case WIRE_DONE:
+		if (client->state == CLIENT_GO && client->name && !msg->err) {
+			client->name->held_ns = loop_now_ns();
+			client->name->held_mode = (enum lock_mode)client->msg.mode;
+			client->name->held_pid = client->cred.pid;
+		}
+		client_close(client);
+		return;
 	case WIRE_CANCEL:
 		client_close(client);
 		return;
@@ -361,10 +368,12 @@ void clients_each(struct agent *agent, void (*fn)(void *arg, const struct client
 		struct client *client = hash_entry(node, struct client, node);
 		struct client_view view = { .pid = (int)client->cred.pid, .mode = (enum lock_mode)client->msg.mode,
 					    .try = client->msg.flags & WIRE_FLAG_NONBLOCK, .since_ns = client->since_ns,
-					    .waits_in_kernel = client->state == CLIENT_GO };
+					    .go_ns = client->go_ns, .waits_in_kernel = client->state == CLIENT_GO };
 
 		if (!client->name || client->state == CLIENT_NEW)
 			continue;
+		if (!client->command[0])
+			read_command(client);
 		view.key = client->name->key;
 		memcpy(view.command, client->command, sizeof view.command);
 		fn(arg, &view);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * From the agent's records to rows and objects, shared by status and check. A
- * cover names the process that took it; who holds now is known from the
- * `holder` records where that host answered. An idle cover has no holder, and
- * none is shown for it.
+ * From the agent's records to rows and objects, shared by status and check. Who
+ * holds is known from the `holder` records of the hosts that answered. Of a host
+ * that did not, the cover only names who asked for it: shown in brackets. An idle
+ * cover has no holder, and none is shown for it.
  */
 #include "answer.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +20,7 @@ const char *const answer_headings[ANSWER_COLUMNS] = { "NAME", "MODE", "HOST", "P
 
 /* Fields that are numbers and truth values in JSON; all others are strings. */
 static const char *const numbers[] = { "pid", "fence", "age_ms", "lease_ms", "ttl_ms", "order", "line" };
-static const char *const truths[] = { "grace", "self", "confirmed", "try", "on_demand" };
+static const char *const truths[] = { "grace", "self", "confirmed", "live", "try", "on_demand" };
 
 static bool listed(const char *name, const char *const *list, size_t count)
 {
@@ -171,18 +172,42 @@ static bool is(const struct record *record, const char *kind)
 	return strcmp(record->kind, kind) == 0;
 }
 
-/* The host's name as people know it, else its id. */
-static const char *host_name(const struct answer *answer, const struct record *record)
+static bool is_shared_name(const struct answer *answer, const char *name)
+{
+	size_t count = 0;
+
+	for (size_t i = 0; i < answer->others; i++)
+		count += is(answer->records[i], "host") && strcmp(record_get(answer->records[i], "name", ""), name) == 0;
+	return count > 1;
+}
+
+/* As people know the host with this id; where several have one name, with the beginning of the id. */
+static const char *show_host(const struct answer *answer, const char *id, const char *name, char *buf, size_t size)
+{
+	if (!*name)
+		return id;
+	if (!is_shared_name(answer, name))
+		return name;
+	snprintf(buf, size, "%s/%.4s", name, id);
+	return buf;
+}
+
+const char *answer_host(const struct answer *answer, const struct record *host, char *buf, size_t size)
+{
+	return show_host(answer, record_get(host, "id", "?"), record_get(host, "name", ""), buf, size);
+}
+
+static const char *host_name(const struct answer *answer, const struct record *record, char *buf, size_t size)
 {
 	const char *id = record_get(record, "host", ""), *name = record_get(record, "host_name", "");
 
 	for (size_t i = 0; !*name && i < answer->others; i++)
-		if (strcmp(answer->records[i]->kind, "host") == 0 && strcmp(record_get(answer->records[i], "id", ""), id) == 0)
+		if (is(answer->records[i], "host") && strcmp(record_get(answer->records[i], "id", ""), id) == 0)
 			name = record_get(answer->records[i], "name", "");
 	for (size_t i = 0; !*name && i < answer->others; i++)
-		if (strcmp(answer->records[i]->kind, "agent") == 0 && strcmp(record_get(answer->records[i], "id", ""), id) == 0)
+		if (is(answer->records[i], "agent") && strcmp(record_get(answer->records[i], "id", ""), id) == 0)
 			name = record_get(answer->records[i], "host", "");
-	return *name ? name : id;
+	return show_host(answer, id, name, buf, size);
 }
 
 /* What is left of the lease of the record's host, written to buf; "" if unknown. */
@@ -206,30 +231,49 @@ static const char *age_of(const struct record *record, char *buf, size_t size)
 	return record_get(record, "age_ms", NULL) ? text_age(record_get_u64(record, "age_ms", 0), buf, size) : buf;
 }
 
-/* One row for each live holder of a cover's host, else one for the cover itself. */
+#define HOLDERS_SHOWN 10	/* of one cover */
+
+static const char *in_brackets(const char *text, char *buf, size_t size)
+{
+	snprintf(buf, size, *text ? "(%s)" : "%s", text);
+	return buf;
+}
+
+/* One row for each holder of a cover's host, else one for the cover itself. */
 static void cover_rows(const struct answer *answer, struct range range, const struct record *cover, struct table *table)
 {
 	const char *host = record_get(cover, "host", ""), *state = record_get(cover, "state", "unknown");
-	bool idle = strcmp(state, "idle") == 0, shown = false;
-	char age[32], lease[32];
+	bool unknown = strcmp(state, "unknown") == 0;
+	size_t count = 0;
+	char age[32], lease[32], pid[40], command[80], name[160];
 	const char *cells[ANSWER_COLUMNS] = {
-		answer_name(record_get(cover, "key", "")), record_get(cover, "mode", "?"), host_name(answer, cover), idle ? "-" : record_get(cover, "pid", ""),
-		idle ? "-" : record_get(cover, "command", ""), age_of(cover, age, sizeof age), record_get(cover, "fence", ""), state,
-		host_lease(answer, cover, lease, sizeof lease),
+		answer_name(record_get(cover, "key", "")), record_get(cover, "mode", "?"), host_name(answer, cover, name, sizeof name),
+		unknown ? in_brackets(record_get(cover, "pid", ""), pid, sizeof pid) : strcmp(state, "idle") == 0 ? "-" : "?",
+		unknown ? in_brackets(record_get(cover, "command", ""), command, sizeof command) : strcmp(state, "idle") == 0 ? "-" : "?",
+		age_of(cover, age, sizeof age), record_get(cover, "fence", ""), state, host_lease(answer, cover, lease, sizeof lease),
 	};
 
 	for (size_t i = range.from; i < range.to; i++) {
 		const struct record *holder = answer->records[i];
 
-		if (!is(holder, "holder") || strcmp(record_get(holder, "host", ""), host) != 0)
+		if (!is(holder, "holder") || strcmp(record_get(holder, "host", ""), host) != 0 || ++count > HOLDERS_SHOWN)
 			continue;
 		cells[1] = record_get(holder, "mode", cells[1]);
 		cells[3] = record_get(holder, "pid", "");
 		cells[4] = record_get(holder, "command", "");
+		age_of(record_get(holder, "age_ms", NULL) ? holder : cover, age, sizeof age);
+		if (strcmp(state, "idle") == 0)		/* the cover was looked at a moment earlier */
+			cells[7] = "held";
 		table_add(table, cells);
-		shown = true;
 	}
-	if (!shown)
+	if (count > HOLDERS_SHOWN) {
+		snprintf(pid, sizeof pid, "+ %zu", count - HOLDERS_SHOWN);
+		cells[3] = pid;
+		cells[4] = "(more)";
+		cells[5] = "";
+		table_add(table, cells);
+	}
+	if (!count)
 		table_add(table, cells);
 }
 
@@ -240,6 +284,10 @@ static int compare_order(const void *a, const void *b)
 	int kernel = (strcmp(record_get(y, "where", ""), "kernel") == 0) - (strcmp(record_get(x, "where", ""), "kernel") == 0);
 	uint64_t m = record_get_u64(x, "order", 0), n = record_get_u64(y, "order", 0);
 
+	if (m == n) {		/* in a kernel: who came first */
+		m = record_get_u64(y, "age_ms", 0);
+		n = record_get_u64(x, "age_ms", 0);
+	}
 	return kernel ? kernel : m < n ? -1 : m > n;
 }
 
@@ -275,13 +323,14 @@ void answer_rows(const struct answer *answer, const char *key, struct table *tab
 	for (size_t i = range.from; i < range.to; i++)
 		if (is(answer->records[i], "cover"))
 			cover_rows(answer, range, answer->records[i], table);
-	/* Without the store's answer: what the kernel here shows. */
+	/* Without the store's answer, or newer than it: what the kernels show. */
 	for (size_t i = range.from; i < range.to; i++)
 		if (is(answer->records[i], "holder") && !has_cover(answer, range, record_get(answer->records[i], "host", ""))) {
 			const struct record *holder = answer->records[i];
+			char age[32], name[160];
 			const char *cells[ANSWER_COLUMNS] = {
-				answer_name(key), record_get(holder, "mode", "?"), host_name(answer, holder), record_get(holder, "pid", ""),
-				record_get(holder, "command", ""), "", "", "held", "",
+				answer_name(key), record_get(holder, "mode", "?"), host_name(answer, holder, name, sizeof name), record_get(holder, "pid", ""),
+				record_get(holder, "command", ""), age_of(holder, age, sizeof age), "", "held", "",
 			};
 
 			table_add(table, cells);
@@ -289,9 +338,9 @@ void answer_rows(const struct answer *answer, const char *key, struct table *tab
 	waiters = waiters_of(answer, range, &count);
 	for (size_t i = 0; i < count; i++) {
 		const struct record *waiter = waiters[i];
-		char age[32], place[96];
+		char age[32], place[96], name[160];
 		const char *cells[ANSWER_COLUMNS] = {
-			answer_name(key), record_get(waiter, "mode", "?"), host_name(answer, waiter), record_get(waiter, "pid", ""),
+			answer_name(key), record_get(waiter, "mode", "?"), host_name(answer, waiter, name, sizeof name), record_get(waiter, "pid", ""),
 			record_get(waiter, "command", ""), age_of(waiter, age, sizeof age), "", place, "",
 		};
 
@@ -300,6 +349,23 @@ void answer_rows(const struct answer *answer, const char *key, struct table *tab
 		table_add(table, cells);
 	}
 	free(waiters);
+}
+
+void answer_print_silent(const struct answer *answer, const char *indent)
+{
+	for (size_t i = 0; i < answer->others; i++) {
+		const struct record *host = answer->records[i];
+		char age[32], name[160], *safe;
+
+		if (!is(host, "host") || record_get_u64(host, "live", 1))
+			continue;
+		safe = text_printable(answer_host(answer, host, name, sizeof name));
+		printf("%sThe agent of host %s (pid %llu", indent, safe ? safe : "?", (unsigned long long)record_get_u64(host, "pid", 0));
+		if (record_get(host, "age_ms", NULL))
+			printf(", silent for %s", text_age(record_get_u64(host, "age_ms", 0), age, sizeof age));
+		puts(") did not answer: who holds and who waits in the kernel there is not known.");
+		free(safe);
+	}
 }
 
 void answer_json_fields(const struct record *record, struct json *json)

@@ -36,6 +36,12 @@ const char *answer_name(const char *key);
 extern const char *const answer_headings[ANSWER_COLUMNS];
 void answer_rows(const struct answer *answer, const char *key, struct table *table);
 
+/* The name of a `host` record's host as the tables show it. */
+const char *answer_host(const struct answer *answer, const struct record *host, char *buf, size_t size);
+
+/* A sentence for each host whose agent did not answer. */
+void answer_print_silent(const struct answer *answer, const char *indent);
+
 /* The object of one lock: name, key, covers, holders, waiters. */
 void answer_json(const struct answer *answer, const char *key, struct json *json);
 /* All fields of a record as members of an object. */

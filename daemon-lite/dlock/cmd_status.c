@@ -61,7 +61,7 @@ static bool has_locks(const struct answer *answer, const char *id)
 	return false;
 }
 
-/* Hosts that neither hold nor wait. */
+/* Hosts that neither hold nor wait (in the store's eyes). */
 static void print_idle_hosts(const struct answer *answer)
 {
 	static const char *const headings[] = { "HOST WITHOUT LOCKS", "AGENT", "LEASE", "ID" };
@@ -70,12 +70,12 @@ static void print_idle_hosts(const struct answer *answer)
 	table_add(&table, headings);
 	for (size_t i = 0; i < answer->others; i++) {
 		const struct record *host = answer->records[i];
-		char lease[32];
+		char lease[32], name[160];
 		const char *cells[4];
 
 		if (strcmp(host->kind, "host") != 0 || has_locks(answer, record_get(host, "id", "")))
 			continue;
-		cells[0] = record_get(host, "name", "?");
+		cells[0] = answer_host(answer, host, name, sizeof name);
 		cells[1] = record_get(host, "pid", "");
 		cells[2] = record_get(host, "lease_ms", NULL) ? text_age(record_get_u64(host, "lease_ms", 0), lease, sizeof lease) : "";
 		cells[3] = record_get(host, "id", "");
@@ -121,6 +121,7 @@ static int print_people(const struct answer *answer)
 		puts("No host has a lock.");
 	table_free(&table);
 	print_idle_hosts(answer);
+	answer_print_silent(answer, "");
 	print_odd(answer);
 	return n;
 }

@@ -31,9 +31,13 @@ static const struct command {
 	  "Says which rule manages PATH and under which name, who holds the lock and\n"
 	  "who waits. Exits 1 if no rule names one of the paths." },
 	{ "status", cmd_status, "[--config FILE] [--runtime-dir DIR] [--json]",
-	  "Lists every lock of every host: its holders, waiters in order, and covers\n"
-	  "that lie idle. --json prints one object {agent, store, hosts, locks}; bytes\n"
-	  "that are no UTF-8 become U+FFFD there, with the name again as name_hex." },
+	  "Lists every lock of every host: its holders as the kernels there show them,\n"
+	  "waiters in order (those in a kernel's queue first), and covers that lie idle.\n"
+	  "AGE is that of the hold or the wait; of the cover where the hold's is not known.\n"
+	  "LEASE is what is left of the host's. A host that does not answer in half a\n"
+	  "second is named; in brackets then: who asked for its cover, perhaps not its holder.\n"
+	  "--json prints one object {agent, store, hosts, locks}; bytes that are no UTF-8\n"
+	  "become U+FFFD there, with the name again as name_hex." },
 	{ "version", cmd_version, "", "Prints the version." },
 	{ "help", cmd_help, "[COMMAND]", "Prints this list, or the usage of one command." },
 };

@@ -8,7 +8,7 @@
 set -eu
 
 dir=${1:?usage: embed.sh DIRECTORY}
-names="init attach leave acquire withdraw giveback busy renew expire endgrace reassert status"
+names="init attach leave acquire withdraw giveback busy renew expire endgrace reassert status ask tell"
 tab=$(printf '\t')
 
 for name in $names common rules pump recall hosts; do

@@ -28,6 +28,8 @@ enum lua_script_id {
 	LUA_ENDGRACE,
 	LUA_REASSERT,
 	LUA_STATUS,
+	LUA_ASK,
+	LUA_TELL,
 	LUA_SCRIPT_COUNT
 };
 

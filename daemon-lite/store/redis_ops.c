@@ -121,6 +121,19 @@ static void put(struct store *store, struct redis_op *op)
 		redis_buf_text(out, op->text);
 		redis_buf_u64(out, op->req);
 		break;
+	case LUA_ASK:
+		put_begin(store, op, 2);
+		redis_buf_u64(out, op->req);
+		redis_buf_text(out, op->key);
+		break;
+	case LUA_TELL:
+		put_begin(store, op, 5);
+		redis_buf_text(out, op->key);
+		redis_buf_u64(out, op->req);
+		redis_buf_u64(out, op->fence);
+		redis_buf_u64(out, op->last);
+		redis_buf_text(out, op->text);
+		break;
 	default:		/* status */
 		put_begin(store, op, op->one_key ? 2 : 1);
 		redis_buf_text(out, "");
@@ -156,28 +169,37 @@ void redis_ops_flush(struct store *store)
 	redis_conn_flush(&store->cmd);
 }
 
-static void end_status(struct store *store, struct redis_op *op, int err)
+/* Of use at once or never: status, ask and tell are not sent a second time. */
+static bool is_momentary(const struct redis_op *op)
 {
-	store->events.status(store->arg, op->call, NULL, 0, err);
+	return op->script == LUA_STATUS || op->script == LUA_ASK || op->script == LUA_TELL;
+}
+
+static void end_momentary(struct store *store, struct redis_op *op, int err)
+{
+	if (op->script == LUA_STATUS)
+		store->events.status(store->arg, op->call, NULL, 0, err);
+	else if (op->script == LUA_ASK)
+		store->events.reached(store->arg, op->req, NULL, err);
 	redis_op_free(op);
 }
 
-static void status_later(struct store *store, struct redis_op *op)
+void redis_ops_later(struct store *store, struct redis_op *op)
 {
-	op->next = store->idle_status;
-	store->idle_status = op;
-	loop_timer_set(store->loop, &store->idle_status_timer, 0);
+	op->next = store->idle;
+	store->idle = op;
+	loop_timer_set(store->loop, &store->idle_timer, 0);
 }
 
-void redis_ops_status_idle(struct loop_timer *timer)
+void redis_ops_idle(struct loop_timer *timer)
 {
 	struct store *store = timer->arg;
-	struct redis_op *op = store->idle_status, *next;
+	struct redis_op *op = store->idle, *next;
 
-	store->idle_status = NULL;
+	store->idle = NULL;
 	for (; op; op = next) {
 		next = op->next;
-		end_status(store, op, -ENOTCONN);
+		end_momentary(store, op, -ENOTCONN);
 	}
 }
 
@@ -192,10 +214,10 @@ void redis_ops_unsend(struct store *store)
 		op->again = true;
 		if (op->control || op->dropped) {
 			redis_op_free(op);
-		} else if (op->script == LUA_STATUS) {
+		} else if (is_momentary(op)) {
 			/* Somebody waits for it: an answer now rather than a good one some day. */
 			list_remove(store, op);
-			status_later(store, op);
+			redis_ops_later(store, op);
 		}
 	}
 }
@@ -225,11 +247,11 @@ void redis_ops_free(struct store *store)
 		next = op->next;
 		redis_op_free(op);
 	}
-	for (op = store->idle_status; op; op = next) {
+	for (op = store->idle; op; op = next) {
 		next = op->next;
 		redis_op_free(op);
 	}
-	store->ops_first = store->ops_last = store->idle_status = NULL;
+	store->ops_first = store->ops_last = store->idle = NULL;
 }
 
 /* --- answers --- */
@@ -275,6 +297,11 @@ static bool answered(struct store *store, const struct redis_op *op, const struc
 			return false;
 		events->cover(store->arg, op->key, mode, fence, waiting);
 		return true;
+	case LUA_ASK:
+		for (size_t i = ANSWER_ITEMS + 1; i < reply->count; i++)
+			if (redis_value_text(reply, i))
+				events->reached(store->arg, op->req, redis_value_text(reply, i), 0);
+		return true;
 	default:
 		return true;
 	}
@@ -296,13 +323,13 @@ static void status_answered(struct store *store, struct redis_op *op, const stru
 
 	if (value->type == VALUE_ERROR || !word || strcmp(word, "status") != 0) {
 		log_warn("the store's status cannot be read: %s", value->type == VALUE_ERROR ? value->str : "its answer has another form than expected");
-		end_status(store, op, -EIO);
+		end_momentary(store, op, -EIO);
 		return;
 	}
 	for (size_t i = 1; i < value->count; i++)
 		if (redis_value_text(value, i))
 			store->events.status(store->arg, op->call, value->items[i]->str, value->items[i]->len, 0);
-	end_status(store, op, 0);
+	end_momentary(store, op, 0);
 }
 
 static struct redis_op *sent_pop(struct store *store)
@@ -344,7 +371,7 @@ static void op_answered(struct store *store, struct redis_op *op, const struct r
 		redis_session_seen(store, &header);
 		if (!answered(store, op, value))
 			failed(store, op, "the store's answer has another form than expected; is another version of dlockshim using it?");
-		redis_op_free(op);
+		end_momentary(store, op, 0);
 		break;
 	case ANSWER_NOSCRIPT:
 	case ANSWER_NOGRACE:
@@ -353,11 +380,15 @@ static void op_answered(struct store *store, struct redis_op *op, const struct r
 	case ANSWER_FAILED:
 		list_remove(store, op);
 		failed(store, op, header.text[0] ? header.text : "the store refused it");
-		redis_op_free(op);
+		end_momentary(store, op, -EIO);
 		break;
 	default:
 		/* It stays, and is sent again when the session stands again. */
 		op->full = false;
+		if (is_momentary(op)) {
+			list_remove(store, op);
+			redis_ops_later(store, op);
+		}
 		op->again = true;
 		if (store->phase == PHASE_STANDING)
 			redis_session_refused(store, answer, &header);

@@ -5,6 +5,7 @@
  * `seen` is the number up to which all have been handled: smaller ones are repeats.
  * One that leaves a gap is handled (the agent puts up with any order) and a renewal
  * asked for, which brings what is missing. Of another incarnation: void.
+ * Number 0: a host's question or answer to another one, kept nowhere and never repeated.
  */
 #include <string.h>
 
@@ -97,6 +98,27 @@ static bool deliver(struct store *store, const struct message *message)
 	}
 }
 
+static bool deliver_talk(struct store *store, const struct message *message)
+{
+	const struct store_events *events = &store->events;
+	uint64_t nonce, part, last;
+
+	if (message->count < 6 || message->len[2] != 1 || !number(message, 4, &nonce))
+		return false;
+	switch (message->field[2][0]) {
+	case 'D':
+		events->asked(store->arg, message->field[3], nonce, message->field[5]);
+		return true;
+	case 'A':
+		if (message->count != 8 || !number(message, 5, &part) || !number(message, 6, &last) || last > TELL_CUT)
+			return false;
+		events->told(store->arg, message->field[3], nonce, part, (enum store_last)last, message->field[7], message->len[7]);
+		return true;
+	default:
+		return false;
+	}
+}
+
 /* Returns the message's number, 0 if it is none of this session's. */
 static uint64_t handle(struct store *store, const struct redis_value *value, bool pushed)
 {
@@ -109,6 +131,8 @@ static uint64_t handle(struct store *store, const struct redis_value *value, boo
 	}
 	if (!store->has_session || store->phase == PHASE_LOST || strcmp(message.field[1], store->inc) != 0)
 		return 0;
+	if (seq == 0 && pushed && !deliver_talk(store, &message))
+		log_warn("a message from another host has another form than expected and is ignored");
 	if (seq <= seen)
 		return seq;
 	if (seq == seen + 1)

@@ -99,8 +99,8 @@ int store_redis_new(struct loop *loop, const struct config *config, const char *
 	conn_set_up(store, &store->push, redis_push_value, redis_session_push_down);
 	store->retry.fn = redis_dial_timer;
 	store->retry.arg = store;
-	store->idle_status_timer.fn = redis_ops_status_idle;
-	store->idle_status_timer.arg = store;
+	store->idle_timer.fn = redis_ops_idle;
+	store->idle_timer.arg = store;
 	store->mail_io = (struct loop_io){ .fd = store->shared->mail_fd, .events = EPOLLIN, .fn = mail_ready, .arg = store };
 	err = loop_io_add(loop, &store->mail_io);
 	if (err) {
@@ -185,7 +185,7 @@ void store_free(struct store *store, bool leave)
 	redis_conn_close(&store->push);
 	redis_ops_free(store);
 	loop_timer_stop(store->loop, &store->retry);
-	loop_timer_stop(store->loop, &store->idle_status_timer);
+	loop_timer_stop(store->loop, &store->idle_timer);
 	redis_shared_unref(store->shared);
 	free(store->file);
 	free(store);
@@ -269,6 +269,15 @@ void store_host_view(const struct store *store, const char *host, struct store_h
 	ret_view->remaining_ms = gone_ms < store->ttl_ms ? store->ttl_ms - gone_ms : 0;
 }
 
+/* What somebody waits for: an answer now, or none. */
+static void ask_now(struct store *store, struct redis_op *op)
+{
+	if (store->phase == PHASE_STANDING && store->cmd.up)
+		redis_ops_add(store, op);
+	else
+		redis_ops_later(store, op);
+}
+
 void store_status(struct store *store, void *call, const char *key)
 {
 	struct redis_op *op = redis_op_new(LUA_STATUS, key ? key : "", NULL);
@@ -277,13 +286,32 @@ void store_status(struct store *store, void *call, const char *key)
 		return;
 	op->call = call;
 	op->one_key = key != NULL;
-	if (store->phase == PHASE_STANDING && store->cmd.up) {
-		redis_ops_add(store, op);
-	} else {
-		op->next = store->idle_status;
-		store->idle_status = op;
-		loop_timer_set(store->loop, &store->idle_status_timer, 0);
-	}
+	ask_now(store, op);
+}
+
+void store_ask(struct store *store, uint64_t nonce, const char *key)
+{
+	struct redis_op *op = redis_op_new(LUA_ASK, key ? key : "", NULL);
+
+	if (!op)
+		return;
+	op->req = nonce;
+	ask_now(store, op);
+}
+
+void store_tell(struct store *store, const char *host, uint64_t nonce, uint64_t part, enum store_last last, const char *text)
+{
+	struct redis_op *op;
+
+	if (store->phase != PHASE_STANDING || !store->cmd.up)
+		return;
+	op = redis_op_new(LUA_TELL, host, text);
+	if (!op)
+		return;
+	op->req = nonce;
+	op->fence = part;
+	op->last = last;
+	redis_ops_add(store, op);
 }
 
 void store_rejoin(struct store *store)

@@ -49,11 +49,12 @@ struct redis_op {
 	bool try;
 	bool one_key;			/* status: of this lock only */
 	enum lock_mode mode;		/* acquire: wanted; giveback: kept */
-	uint64_t req, fence;
+	uint64_t req, fence;		/* ask, tell: nonce, and the number of the part */
 	uint64_t sent_ns;
 	void *call;			/* status */
+	enum store_last last;		/* tell */
 	char *key;
-	char *text;			/* acquire: info; busy: host */
+	char *text;			/* acquire: info; busy: host; tell: what (the host is in key) */
 	char *covers;			/* reassert: a byte of mode and a key with its NUL for each */
 	size_t cover_count;
 };
@@ -107,8 +108,8 @@ struct store {
 	/* operations */
 	struct redis_op *ops_first, *ops_last;
 	struct redis_op *sent_first, *sent_last;
-	struct redis_op *idle_status;	/* asked while there is no connection; next */
-	struct loop_timer idle_status_timer;
+	struct redis_op *idle;		/* status and ask while there is no connection; next */
+	struct loop_timer idle_timer;
 };
 
 static inline const char *redis_label(const struct store *store)	/* the server, for people */
@@ -154,7 +155,8 @@ void redis_ops_unsend(struct store *store);	/* the connection is gone: what was 
 void redis_ops_drop(struct store *store);	/* give-backs and busy answers are void (new incarnation, lost) */
 void redis_ops_free(struct store *store);
 void redis_ops_value(struct redis_conn *conn, const struct redis_value *value);
-void redis_ops_status_idle(struct loop_timer *timer);
+void redis_ops_later(struct store *store, struct redis_op *op);	/* a status or ask ends in the next round, without an answer */
+void redis_ops_idle(struct loop_timer *timer);
 
 /* redis_push.c */
 void redis_push_value(struct redis_conn *conn, const struct redis_value *value);

@@ -44,6 +44,12 @@ struct store_request {
 	const char *info;
 };
 
+enum store_last {	/* of a part of an answer */
+	TELL_MORE,
+	TELL_END,
+	TELL_CUT,	/* the last one, but there would have been more to say */
+};
+
 /* Events. `arg` is what was given to store_new. Strings live only for the call. */
 struct store_events {
 	void (*state)(void *arg, enum store_state state, const char *text);
@@ -70,6 +76,12 @@ struct store_events {
 	void (*lost)(void *arg, const char *why);
 	/* A text answer to store_status; text NULL at the end, err 0 or -errno. */
 	void (*status)(void *arg, void *call, const char *record, size_t len, int err);
+	/* Another host asks what the kernel here shows of this host's covers (key "": of all): answered by store_tell. */
+	void (*asked)(void *arg, const char *host, uint64_t nonce, const char *key);
+	/* What store_ask has reached: one event for each host that listens, then host NULL, err 0 or -errno. */
+	void (*reached)(void *arg, uint64_t nonce, const char *host, int err);
+	/* A part of that host's answer, numbered from 0. The text is as the other host sent it: not to be trusted. */
+	void (*told)(void *arg, const char *host, uint64_t nonce, uint64_t part, enum store_last last, const char *text, size_t len);
 };
 
 /* The lease as the renewal thread keeps it; read from any thread. All times CLOCK_BOOTTIME in ns. */
@@ -108,6 +120,14 @@ void store_reassert(struct store *store, const struct store_cover *covers, size_
 void store_rejoin(struct store *store);
 /* Everything the store has (key NULL), or one lock, as records (one event each; fields joined by NUL, see docs/PROTOCOL.md, status). `call` comes back in the event. */
 void store_status(struct store *store, void *call, const char *key);
+
+/*
+ * What the kernels of the other hosts show: asks all of them (key NULL: about every lock). Nothing is stored; what is lost
+ * on the way is not sent again. Answers come as `told` with this nonce. store_tell: text without NULs, at most STORE_TELL_MAX bytes.
+ */
+#define STORE_TELL_MAX 32768
+void store_ask(struct store *store, uint64_t nonce, const char *key);
+void store_tell(struct store *store, const char *host, uint64_t nonce, uint64_t part, enum store_last last, const char *text);
 
 struct store_host_view { uint64_t unchanged_ms, remaining_ms; };
 /* What this host has observed of another one: how long its counter has stood still, what remains of T then (0, 0 if unknown). */

@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One look: on the loop, which covers are worth looking at (a local file that
+ * nobody locks is not); in a helper thread, /proc; on the loop again, the records.
+ *
+ * Must not disturb a lock: the probe takes a lock for an instant, so it is made
+ * only where no program here can be about to try one, and where the agent's own
+ * description neither holds nor waits. A host that is asked again and again
+ * spends at most half of its time on this.
+ */
+#include "look.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "holders.h"
+#include "klock.h"
+#include "log.h"
+
+#define FOUND_MAX 100000	/* holders in one look */
+#define PAUSE_MAX_NS 200000000u
+#define PASSING_NS 5000000u	/* a program with a GO for less than this is not said to wait */
+
+struct request {
+	struct request *next;
+	void (*fn)(void *arg, const struct record_buf *records);
+	void *arg;
+};
+
+struct looks {			/* of an agent */
+	struct agent *agent;
+	struct request *waiting, **waiting_last;
+	struct look *running;
+	struct loop_timer again;
+	uint64_t ended_ns, took_ns;
+};
+
+struct look_name {
+	char *key;
+	enum lock_mode probed;
+	bool expected;		/* somebody must hold it */
+	bool seen;
+};
+
+struct found {
+	size_t name;
+	struct holder holder;
+};
+
+struct look {
+	struct looks *looks;
+	struct request *requests;
+	uint64_t begun_ns;
+	struct look_name *names;
+	size_t name_count;
+	struct inode_id *ids, *pass_ids;
+	size_t *owners, *pass_owners;	/* index into names, for each id */
+	size_t id_count;
+	struct found *found;
+	size_t found_count, found_size;
+};
+
+static void look_free(struct look *look)
+{
+	if (!look)
+		return;
+	for (size_t i = 0; i < look->name_count; i++)
+		free(look->names[i].key);
+	free(look->names);
+	free(look->ids);
+	free(look->pass_ids);
+	free(look->owners);
+	free(look->pass_owners);
+	free(look->found);
+	free(look);
+}
+
+/* --- what to look at --- */
+
+/* Whether a probe can disturb nobody; then what others hold. */
+static bool probe(const struct name *name, enum lock_mode *ret_held)
+{
+	enum lock_mode held = MODE_NONE;
+
+	if (cover_has_requests(&name->cover) || name->wait || name->wait_held || name->probe_running)
+		return false;
+	for (size_t i = 0; i < name->file_count; i++) {
+		int got;
+
+		if (!name->files[i].local)
+			return false;
+		got = klock_probe(name->files[i].fd, MODE_EX);
+		if (got > (int)held)
+			held = (enum lock_mode)got;
+	}
+	*ret_held = held;
+	return true;
+}
+
+/* A name without a known file is not listed: nobody can hold it by a file that is not there. */
+static int note_name(struct look *look, const struct name *name)
+{
+	struct look_name *one = &look->names[look->name_count];
+	bool known = probe(name, &one->probed);
+
+	if (known && one->probed == MODE_NONE && name->cover.recall == MODE_NONE)
+		return 0;
+	one->key = strdup(name->key);
+	if (!one->key)
+		return -ENOMEM;
+	one->expected = one->probed != MODE_NONE || name->cover.recall != MODE_NONE;
+	for (size_t i = 0; i < name->file_count; i++) {
+		look->ids[look->id_count] = name->files[i].id;
+		look->owners[look->id_count++] = look->name_count;
+	}
+	look->name_count++;
+	return 0;
+}
+
+static int note_names(struct look *look)
+{
+	struct agent *agent = look->looks->agent;
+	struct hash_node *node = NULL;
+	size_t names = 0, files = 0;
+	int err = 0;
+
+	while ((node = hash_walk(&agent->names, node))) {
+		names++;
+		files += hash_entry(node, struct name, node)->file_count;
+	}
+	look->names = calloc(names + 1, sizeof *look->names);
+	look->ids = calloc(files + 1, sizeof *look->ids);
+	look->pass_ids = calloc(files + 1, sizeof *look->ids);
+	look->owners = calloc(files + 1, sizeof *look->owners);
+	look->pass_owners = calloc(files + 1, sizeof *look->owners);
+	if (!look->names || !look->ids || !look->pass_ids || !look->owners || !look->pass_owners)
+		return -ENOMEM;
+	while (!err && (node = hash_walk(&agent->names, node))) {
+		const struct name *name = hash_entry(node, struct name, node);
+
+		if (name->cover.mode != MODE_NONE)
+			err = note_name(look, name);
+	}
+	return err;
+}
+
+/* --- in the helper thread --- */
+
+static void on_holder(void *arg, const struct holder *holder)
+{
+	struct look *look = arg;
+	struct found *found;
+
+	if (look->found_count == look->found_size) {
+		size_t size = look->found_size ? 2 * look->found_size : 64;
+
+		found = look->found_size < FOUND_MAX ? reallocarray(look->found, size, sizeof *found) : NULL;
+		if (!found)
+			return;
+		look->found = found;
+		look->found_size = size;
+	}
+	found = &look->found[look->found_count++];
+	*found = (struct found){ look->pass_owners[holder->inode], *holder };
+	look->names[found->name].seen = true;
+	if (holder->mapping && look->names[found->name].probed != MODE_NONE)
+		found->holder.mode = look->names[found->name].probed;
+}
+
+static void pass(struct look *look, bool missing,
+		 int (*find)(const struct inode_id *, size_t, pid_t, void (*)(void *, const struct holder *), void *))
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < look->id_count; i++) {
+		const struct look_name *name = &look->names[look->owners[i]];
+
+		if (missing && (name->seen || !name->expected))
+			continue;
+		look->pass_ids[n] = look->ids[i];
+		look->pass_owners[n++] = look->owners[i];
+	}
+	if (n)
+		find(look->pass_ids, n, getppid(), on_holder, look);
+}
+
+static void run(void *arg)
+{
+	struct look *look = arg;
+
+	pass(look, false, holders_find);
+	pass(look, true, holders_find);	/* it looks thoroughly only where it finds nobody at all */
+	pass(look, true, holders_find_mappings);
+}
+
+/* --- the records --- */
+
+static const char *mode_name(enum lock_mode mode)
+{
+	return mode == MODE_SH ? "SH" : "EX";
+}
+
+static bool is_going(const struct cover *cover)
+{
+	for (size_t i = 0; i < cover->request_count; i++)
+		if (cover->requests[i].state == REQUEST_GO)
+			return true;
+	return false;
+}
+
+static const char *state_of(const struct look_name *one, const struct name *name)
+{
+	enum lock_mode held = one->probed;
+
+	if (!name || name->cover.mode == MODE_NONE)
+		return NULL;
+	if (name->cover.recall != MODE_NONE)
+		return "recalled";
+	if (one->seen || is_going(&name->cover))
+		return "held";
+	probe(name, &held);	/* its holder may have ended since */
+	return held != MODE_NONE ? "held" : NULL;
+}
+
+static void put_name(struct record_buf *buf, const struct look_name *one, const struct name *name)
+{
+	const char *state = state_of(one, name);
+
+	if (!state)
+		return;
+	records_begin(buf, "cover");
+	records_put(buf, "key", one->key);
+	records_put(buf, "state", state);
+	records_end(buf);
+}
+
+/* Since when it holds is known of the lock that was taken last. */
+static void put_age(struct record_buf *buf, const struct name *name, const struct holder *holder)
+{
+	if (!name || !name->held_ns || name->held_mode != holder->mode || (holder->mode == MODE_SH && name->held_pid != holder->pid))
+		return;
+	records_put_u64(buf, "age_ms", (loop_now_ns() - name->held_ns) / 1000000u);
+}
+
+static void put_holder(struct record_buf *buf, const struct look *look, const struct found *found)
+{
+	const char *key = look->names[found->name].key;
+
+	records_begin(buf, "holder");
+	records_put(buf, "key", key);
+	records_put_u64(buf, "pid", (uint64_t)found->holder.pid);
+	records_put(buf, "command", found->holder.command);
+	records_put(buf, "mode", mode_name(found->holder.mode));
+	put_age(buf, name_find(look->looks->agent, key), &found->holder);
+	records_end(buf);
+}
+
+static void on_client(void *arg, const struct client_view *view)
+{
+	struct record_buf *buf = arg;
+	uint64_t now = loop_now_ns();
+
+	if (!view->waits_in_kernel || now - view->go_ns < PASSING_NS)
+		return;
+	records_begin(buf, "waiter");
+	records_put(buf, "key", view->key);
+	records_put_u64(buf, "pid", (uint64_t)view->pid);
+	records_put(buf, "command", view->command);
+	records_put(buf, "mode", mode_name(view->mode));
+	records_put(buf, "try", view->try ? "1" : "0");
+	records_put_u64(buf, "age_ms", (now - view->since_ns) / 1000000u);
+	records_end(buf);
+}
+
+static void answer(struct request *requests, const struct record_buf *records)
+{
+	struct request *next;
+
+	for (; requests; requests = next) {
+		next = requests->next;
+		requests->fn(requests->arg, records);
+		free(requests);
+	}
+}
+
+static void start(struct looks *looks);
+
+static void ended(void *arg)
+{
+	struct look *look = arg;
+	struct looks *looks = look->looks;
+	struct record_buf buf = { 0 };
+
+	for (size_t i = 0; i < look->name_count; i++)
+		put_name(&buf, &look->names[i], name_find(looks->agent, look->names[i].key));
+	for (size_t i = 0; i < look->found_count; i++)
+		put_holder(&buf, look, &look->found[i]);
+	clients_each(looks->agent, on_client, &buf);
+	looks->ended_ns = loop_now_ns();
+	looks->took_ns = looks->ended_ns - look->begun_ns;
+	looks->running = NULL;
+	answer(look->requests, buf.err ? NULL : &buf);
+	record_buf_free(&buf);
+	look_free(look);
+	start(looks);
+}
+
+/* --- one at a time --- */
+
+static void start(struct looks *looks)
+{
+	uint64_t now = loop_now_ns();
+	struct look *look;
+	struct request *requests;
+	uint64_t pause = looks->took_ns < PAUSE_MAX_NS ? looks->took_ns : PAUSE_MAX_NS;
+
+	if (!looks->waiting || looks->running)
+		return;
+	if (looks->ended_ns && now < looks->ended_ns + pause) {
+		if (looks->again.slot || !loop_timer_set(looks->agent->loop, &looks->again, looks->ended_ns + pause))
+			return;
+	}
+	requests = looks->waiting;
+	looks->waiting = NULL;
+	looks->waiting_last = &looks->waiting;
+	look = calloc(1, sizeof *look);
+	if (look) {
+		*look = (struct look){ .looks = looks, .requests = requests, .begun_ns = now };
+		looks->running = look;
+		if (!note_names(look) && !helper_run(looks->agent->loop, run, ended, look))
+			return;
+		looks->running = NULL;
+	}
+	look_free(look);
+	log_error("out of memory: it cannot be seen who holds the locks here");
+	answer(requests, NULL);
+}
+
+static void again(struct loop_timer *timer)
+{
+	start(timer->arg);
+}
+
+int look_start(struct agent *agent, void (*fn)(void *arg, const struct record_buf *records), void *arg)
+{
+	struct looks *looks = agent->looks;
+	struct request *request;
+
+	if (!looks) {
+		looks = calloc(1, sizeof *looks);
+		if (!looks)
+			return -ENOMEM;
+		looks->agent = agent;
+		looks->waiting_last = &looks->waiting;
+		looks->again = (struct loop_timer){ .fn = again, .arg = looks };
+		agent->looks = looks;
+	}
+	/* In the next round: fn is not called from in here, and who asks at the same time shares the look. */
+	if (!looks->running && !looks->again.slot && loop_timer_set(agent->loop, &looks->again, 0))
+		return -ENOMEM;
+	request = calloc(1, sizeof *request);
+	if (!request)
+		return -ENOMEM;
+	*request = (struct request){ .fn = fn, .arg = arg };
+	*looks->waiting_last = request;
+	looks->waiting_last = &request->next;
+	return 0;
+}
