@@ -14,6 +14,11 @@ DEPS ?= yes
 V ?=
 T ?=
 
+# As many jobs as processors, unless the caller said how many.
+ifeq ($(filter -j%,$(MAKEFLAGS)),)
+MAKEFLAGS += -j$(shell nproc)
+endif
+
 comma := ,
 Q := $(if $(V),,@)
 say = @$(if $(V),:,echo '  $(1)' $(patsubst $(BUILD)/%,%,$@))
