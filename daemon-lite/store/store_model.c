@@ -104,6 +104,8 @@ static void forget_host(struct sm_store *s, uint8_t host)
 {
 	if (s->host[host].seq > s->seqbase)
 		s->seqbase = s->host[host].seq;
+	if (s->host[host].counter > s->seqbase)
+		s->seqbase = s->host[host].counter;
 	memset(&s->host[host], 0, sizeof(s->host[host]));
 }
 
@@ -158,6 +160,7 @@ void sm_attach(struct sm_store *s, const struct sm_caller *c, uint32_t newtoken,
 		h->exists = 1;
 		h->inc = s->inc;
 		h->seq = s->seqbase;
+		h->counter = s->seqbase + 1;
 	} else if (swapped && (c->role != SM_CMD || oldtoken == 0 || h->token != oldtoken)) {
 		refuse(s, r, SM_TOKEN, 0);
 		return;
@@ -385,8 +388,10 @@ void sm_reassert(struct sm_store *s, const struct sm_caller *c, uint32_t newtoke
 		sm_drop_cover(s, key, c->host);
 		sm_drop_requests(s, key, c->host);
 	}
-	if (!h->exists)
+	if (!h->exists) {
 		h->gen[SM_CMD] = c->gen;
+		h->counter = s->seqbase + 1;
+	}
 	h->exists = 1;
 	h->token = newtoken;
 	h->inc = s->inc;

@@ -278,8 +278,8 @@ static void test_a_host_expires_only_with_the_counter_that_was_seen(void **state
 	assert_string_equal(ACQUIRE("B", "f:x", "1", "2"), "queued");
 	next_push();
 	command("HINCRBY " TEST_PREFIX "hosts A 1");
-	assert_string_equal(AS("B", LUA_EXPIRE, "A", "0"), "expired 0");
-	assert_string_equal(AS("B", LUA_EXPIRE, "A", "1"), "expired 1");
+	assert_string_equal(AS("B", LUA_EXPIRE, "A", "1"), "expired 0");
+	assert_string_equal(AS("B", LUA_EXPIRE, "A", "2"), "expired 1");
 	assert_string_equal(next_push(), "B: G f:x 1 2 2 0");
 	assert_non_null(strstr(ACQUIRE("A", "f:x", "2", "2"), "refused token"));
 	assert_string_equal(command("EXISTS " TEST_PREFIX "h:A " TEST_PREFIX "k:A " TEST_PREFIX "o:A"), "0");
@@ -294,6 +294,19 @@ static void test_push_numbers_of_a_host_go_on_when_it_comes_back(void **state)
 	assert_string_equal(AS("A", LUA_LEAVE, ""), "left");
 	next_push();
 	assert_string_equal(AS("A", LUA_ATTACH, "tA", "", "i"), "joined 1 1 1 2");
+}
+
+/* An observer saw A with 1, then with 1 again after A left and came back: it must not take them for one silent host. */
+static void test_counter_of_a_host_that_comes_back_is_a_new_one(void **state)
+{
+	(void)state;
+	assert_string_equal(command("HGET " TEST_PREFIX "hosts A"), "1");
+	assert_string_equal(AS("A", LUA_LEAVE, ""), "left");
+	assert_non_null(strstr(AS("A", LUA_ATTACH, "tA", "", "i"), "joined"));
+	assert_string_equal(AS("B", LUA_EXPIRE, "A", "1"), "expired 0");
+	assert_string_equal(AS("B", LUA_EXPIRE, "A", "2"), "expired 1");
+	assert_non_null(strstr(AS("A", LUA_ATTACH, "tA", "", "i"), "joined"));
+	assert_string_equal(AS("B", LUA_EXPIRE, "A", "2"), "expired 0");
 }
 
 static void test_emptied_store_grants_nothing_until_the_grace_ends(void **state)
@@ -374,7 +387,7 @@ static void test_one_bad_key_does_not_keep_a_dead_hosts_other_locks(void **state
 	ACQUIRE("B", "f:b", "1", "2");
 	next_push();
 	command("SET " TEST_PREFIX "n:f:a rubbish");
-	assert_string_equal(AS("B", LUA_EXPIRE, "A", "0"), "expired 1");
+	assert_string_equal(AS("B", LUA_EXPIRE, "A", "1"), "expired 1");
 	assert_string_equal(next_push(), "B: G f:b 1 2 3 0");
 }
 
@@ -457,7 +470,7 @@ static void test_status_shows_everything_and_needs_no_session(void **state)
 	assert_non_null(strstr(text, "status meta|1|"));
 	assert_non_null(strstr(text, "|30000|2|1|"));
 	assert_non_null(strstr(text, "|master|1"));
-	assert_non_null(strstr(text, "host|A|0|"));
+	assert_non_null(strstr(text, "host|A|1|"));
 	assert_non_null(strstr(text, "|1|a host|1|1"));
 	assert_non_null(strstr(text, "cover|f:x|A|2|1|"));
 	assert_non_null(strstr(text, "wait|f:x|B|5|1|1|0|"));
@@ -470,6 +483,41 @@ static void test_status_shows_everything_and_needs_no_session(void **state)
 	command("FLUSHALL");
 	assert_non_null(strstr(AS("Z", LUA_STATUS, "0"), "status meta|||||||"));
 	assert_string_equal(command("DBSIZE"), "0");
+}
+
+static void test_a_question_reaches_every_other_host_that_listens_and_changes_nothing(void **state)
+{
+	char *before, *after;
+
+	(void)state;
+	ACQUIRE("A", "f:x", "1", "2");
+	before = whole_state();
+	/* The test's server listens for all hosts. */
+	assert_string_equal(AS("A", LUA_ASK, "77", "f:x"), "asked B C");
+	assert_string_equal(next_push(), "B: D A 77 f:x");
+	assert_string_equal(next_push(), "C: D A 77 f:x");
+	assert_string_equal(AS("A", LUA_ASK, "78", ""), "asked B C");
+	assert_string_equal(next_push(), "B: D A 78 ");
+	next_push();
+	assert_string_equal(AS("B", LUA_TELL, "A", "77", "0", "1", "record=holder\tkey=f:x\n"), "told 1");
+	assert_non_null(strstr(next_push(), "A: A B 77 0 1 record=holder\tkey=f:x\n"));
+	after = whole_state();
+	assert_string_equal(before, after);
+	free(before);
+	free(after);
+}
+
+static void test_only_a_host_of_the_session_may_ask_or_tell(void **state)
+{
+	char *before = whole_state(), *after;
+
+	(void)state;
+	assert_non_null(strstr(AS("Z", LUA_ASK, "77", ""), "refused token"));
+	assert_non_null(strstr(AS("Z", LUA_TELL, "A", "77", "0", "1", ""), "refused token"));
+	after = whole_state();
+	assert_string_equal(before, after);
+	free(before);
+	free(after);
 }
 
 static void test_init_says_once_that_a_store_is_new(void **state)
@@ -514,6 +562,7 @@ int main(void)
 		STORE_TEST(test_an_upgrade_waits_for_other_hosts_only),
 		STORE_TEST(test_each_request_has_its_own_place_and_repeating_it_keeps_that_place),
 		STORE_TEST(test_a_host_expires_only_with_the_counter_that_was_seen),
+		STORE_TEST(test_counter_of_a_host_that_comes_back_is_a_new_one),
 		STORE_TEST(test_push_numbers_of_a_host_go_on_when_it_comes_back),
 		STORE_TEST(test_emptied_store_grants_nothing_until_the_grace_ends),
 		STORE_TEST(test_lock_key_of_another_type_is_an_error_and_changes_nothing),
@@ -525,6 +574,8 @@ int main(void)
 		STORE_TEST(test_names_may_hold_any_byte_but_nul),
 		STORE_TEST(test_a_queue_longer_than_a_listpack_keeps_its_order),
 		STORE_TEST(test_status_shows_everything_and_needs_no_session),
+		STORE_TEST(test_a_question_reaches_every_other_host_that_listens_and_changes_nothing),
+		STORE_TEST(test_only_a_host_of_the_session_may_ask_or_tell),
 		STORE_TEST(test_init_says_once_that_a_store_is_new),
 		STORE_TEST(test_another_lease_time_is_refused),
 	};

@@ -41,7 +41,7 @@ if ROLE == 'cmd' then
 	end
 	call('HINCRBY', META, 'fence', 0)	-- an error now rather than half-way
 	if verdict == 'joined' then
-		call('HSET', HOSTS, HOST, '0')
+		call('HSET', HOSTS, HOST, first_counter())
 		call('HSET', hash, 'gen_cmd', '0', 'gen_renew', '0', 'inc', inc, 'seq', h[4])
 		known[HOST] = true
 	end

@@ -31,7 +31,7 @@ table.sort(locks, function(a, b) return a.key < b.key end)
 local base = tonumber(call('HGET', META, 'seqbase') or 0) or 0
 call('HINCRBY', META, 'fence', 0)	-- an error now rather than half-way
 for _, host in ipairs(silent) do
-	base = math.max(base, tonumber(call('HGET', P .. 'h:' .. host, 'seq') or 0) or 0)
+	base = used_up(host, base)
 	call('HDEL', HOSTS, host)
 	call('DEL', P .. 'h:' .. host, P .. 'k:' .. host, P .. 'o:' .. host)
 	known[host] = false

@@ -1,6 +1,18 @@
 -- SPDX-License-Identifier: MIT
 -- Whole hosts: removing them, telling them. Part of the rules, behind pump.lua: --#hosts.
 
+-- The first counter of a host that is made: one that no earlier host of this id
+-- had, or who saw that one stand still would take the living host for the dead.
+local function first_counter()
+	return num((tonumber(call('HGET', META, 'seqbase') or 0) or 0) + 1)
+end
+
+-- The highest of base and the numbers that a host used up.
+local function used_up(host, base)
+	return math.max(base, tonumber(call('HGET', P .. 'h:' .. host, 'seq') or 0) or 0,
+		tonumber(call('HGET', HOSTS, host) or 0) or 0)
+end
+
 -- Takes out of a lock what belongs to host.
 local function drop_host(lock, host)
 	if lock.covers[host] then
@@ -40,13 +52,13 @@ local function remove_host(victim)
 	for _, key in ipairs(keys) do
 		locks[#locks + 1] = read_lock(key, true)
 	end
-	local seq = tonumber(call('HGET', P .. 'h:' .. victim, 'seq') or 0) or 0
 	local base = tonumber(call('HGET', META, 'seqbase') or 0) or 0
+	local used = used_up(victim, base)
 	call('HINCRBY', META, 'fence', 0)	-- an error now rather than half-way
 	call('HDEL', HOSTS, victim)
 	call('DEL', P .. 'h:' .. victim, P .. 'k:' .. victim, P .. 'o:' .. victim)
-	if seq > base then
-		call('HSET', META, 'seqbase', num(seq))
+	if used > base then
+		call('HSET', META, 'seqbase', num(used))
 	end
 	known[victim] = false
 	for _, lock in ipairs(locks) do

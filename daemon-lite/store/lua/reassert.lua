@@ -87,7 +87,7 @@ local ticket = call('HINCRBY', META, 'ticket', #requests) - #requests
 local ms = now_ms()
 call('HSET', META, 'fence', num(fence + #covers))
 call('DEL', P .. 'k:' .. HOST, P .. 'o:' .. HOST)
-call('HSETNX', HOSTS, HOST, '0')
+call('HSETNX', HOSTS, HOST, first_counter())
 call('HSET', hash, 'token', newtoken, 'inc', inc, 'info', info,
 	'gen_cmd', h[2] or GEN, 'gen_renew', h[3] or '0', 'seq', num(math.max(tonumber(h[4] or 0), seq)))
 
