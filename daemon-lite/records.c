@@ -122,7 +122,7 @@ void records_append(struct record_buf *buf, const char *text, size_t len)
 {
 	char *out = buf_room(buf, len);
 
-	if (!out)
+	if (!out || !len)	/* nothing to add may have no address */
 		return;
 	memcpy(out, text, len);
 	buf->len += len;
