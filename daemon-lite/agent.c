@@ -177,6 +177,7 @@ static void on_try(void *arg, const char *key, uint64_t fence, enum lock_mode mo
 
 	if (!name)
 		return;
+	clients_hear(name);
 	if (cover_tried(&name->cover, fence, mode, host, req))
 		log_error("%s: out of memory for a try of host %s", key, host);
 	name_settle(name);
@@ -209,8 +210,10 @@ static void scanned_lock(void *arg, pid_t pid, const char *fd_path, enum lock_mo
 	    rules_find(&agent->rules, identity->path, strlen(identity->path), &match) &&
 	    rules_expand(match.name, match.pattern, identity->path, key + 2, sizeof key - 2) >= 0) {
 		name = name_find(agent, key);
-		if (name && !name_add_file(name, own, &identity->id, identify_is_local(own), NULL))
+		if (name && !name_add_file(name, own, &identity->id, identify_is_local(own), NULL)) {
+			name_keep_files(name);
 			log_info("%s: held by pid %d", key, (int)pid);
+		}
 	}
 	if (own >= 0)
 		close(own);
@@ -619,10 +622,11 @@ static void taken_over(void *arg, int fd, const struct inode_id *id, const char 
 	struct agent *agent = arg;
 	struct name *name = name_get(agent, key, on_lost);
 
-	if (!name || name_adopt_file(name, fd, id, identify_is_local(fd), true)) {
+	if (!name || name_adopt_file(name, fd, id, identify_is_local(fd))) {
 		close(fd);
 		return;
 	}
+	name_keep_files(name);
 	name->inherited = true;
 }
 

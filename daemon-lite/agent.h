@@ -109,6 +109,7 @@ struct name_file {		/* one inode that programs here lock under a name */
 	int fd;			/* a description of the agent's own */
 	struct inode_id id;
 	bool local;		/* lock calls on it never wait for a network */
+	bool kept;		/* the guard has a copy */
 	struct publish_slot standing; /* its place among the standing GOs */
 };
 
@@ -144,7 +145,9 @@ struct name *name_get(struct agent *agent, const char *key, const char *on_lost)
 /* Makes sure that the inode of fd is among the name's files (opens it once more). path: as programs see it, or NULL. 0 or -errno. */
 int name_add_file(struct name *name, int fd, const struct inode_id *id, bool local, const char *path);
 /* The same with a descriptor of the agent's own, which the name takes over. */
-int name_adopt_file(struct name *name, int own_fd, const struct inode_id *id, bool local, bool keep_in_guard);
+int name_adopt_file(struct name *name, int own_fd, const struct inode_id *id, bool local);
+/* Gives the guard a copy of each file it has not got yet. */
+void name_keep_files(struct name *name);
 /* To be called after cover events: does what the cover has asked for in the kernel. */
 void name_settle(struct name *name);
 /* Opens or closes the name's standing GOs as its cover and the agent's state say; part of name_settle(). */
@@ -157,12 +160,13 @@ void client_accept(struct agent *agent, int listen_fd);
 struct client *client_find(struct agent *agent, uint64_t id);
 /* Notes the cover's answer; clients_answer() sends it (name_settle() calls it). */
 void client_answer(struct client *client, enum cover_answer answer);
+void clients_hear(struct name *name);	/* reads what those with a GO have sent */
 void clients_answer(struct agent *agent);
 void clients_release_dead(struct agent *agent);
 /* The request is in the store's hands: watch the process, bound a try. */
 void client_asked(struct client *client);
 /* "PID COMMAND" for the store. */
-const char *client_info(struct client *client, char *buf, size_t size);
+const char *client_info(const struct client *client, char *buf, size_t size);
 void client_fail(struct client *client, int err, const char *text);
 /* Sends what was held back, once the lease and session allow it. */
 void clients_unpark(struct agent *agent);

@@ -213,6 +213,8 @@ static void request_begin(struct client *client)
 		stands_anew(client);
 		return;
 	}
+	if (try && client->name->cover.recall != MODE_NONE)
+		clients_hear(client->name);
 	if (cover_request(&client->name->cover, client->id, (enum lock_mode)client->msg.mode, try)) {
 		client_fail(client, ENOLCK, "the agent is out of memory");
 		return;
@@ -228,6 +230,7 @@ static void identified(void *arg)
 	const struct identity *identity = client->identity;
 	struct rules_match match;
 	char key[RULES_NAME_MAX + 2], text[600];
+	struct name *name;
 	int fd = client->fd, err;
 
 	if (client->closed) {
@@ -273,7 +276,10 @@ static void identified(void *arg)
 	}
 	free(client->identity);
 	client->identity = NULL;
+	name = client->name;
 	request_begin(client);
+	/* After the question has been sent to the store: the guard has its copy long before the answer comes. */
+	name_keep_files(name);
 }
 
 static void identify_job(void *arg)

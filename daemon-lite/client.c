@@ -132,12 +132,8 @@ struct client *client_find(struct agent *agent, uint64_t id)
 	return NULL;
 }
 
-static void read_command(struct client *client);
-
-const char *client_info(struct client *client, char *buf, size_t size)
+const char *client_info(const struct client *client, char *buf, size_t size)
 {
-	if (!client->command[0])
-		read_command(client);
 	snprintf(buf, size, "%d %s", (int)client->cred.pid, client->command);
 	return buf;
 }
@@ -185,19 +181,15 @@ void client_watch_process(struct client *client)
 	}
 }
 
-static void read_command(struct client *client)
+/* The program's name for people, as it says itself (it could set /proc/PID/comm as well). */
+static void note_command(struct client *client, const char *text, size_t len)
 {
-	char path[32];
-	int fd;
-	ssize_t n = 0;
+	size_t n = strnlen(text, len);
 
-	snprintf(path, sizeof path, "/proc/%d/comm", (int)client->cred.pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd >= 0) {
-		n = read(fd, client->command, sizeof client->command - 1);
-		close(fd);
-	}
-	client->command[n > 0 ? n - (client->command[n - 1] == '\n') : 0] = 0;
+	if (n > sizeof client->command - 1)
+		n = sizeof client->command - 1;
+	memcpy(client->command, text, n);
+	client->command[n] = 0;
 }
 
 static void on_message(struct client *client, const struct wire_msg *msg, const char *text, int fd)
@@ -214,6 +206,7 @@ static void on_message(struct client *client, const struct wire_msg *msg, const 
 	case WIRE_REQUEST:
 		if (client->state != CLIENT_NEW)
 			break;
+		note_command(client, text, msg->text_len);
 		call_begin(client, msg, fd);
 		return;
 	case WIRE_STANDS:
@@ -303,6 +296,27 @@ static void client_readable(struct client *client)
 	on_message(client, &msg, text, fd);
 }
 
+/*
+ * Reads what the programs with a GO for this name have sent already. Before a try
+ * may be refused on account of a GO: its DONE may lie unread in a socket, sent
+ * before the lock was let go and the try made, and that would be a refusal
+ * though nobody holds.
+ */
+void clients_hear(struct name *name)
+{
+	for (size_t i = 0; i < name->cover.request_count;) {
+		const struct cover_request *request = &name->cover.requests[i];
+		uint64_t id = request->id;
+		struct client *client = request->state == REQUEST_GO ? client_find(name->agent, id) : NULL;
+
+		if (client && client->state == CLIENT_GO)
+			client_readable(client);
+		/* It may be gone from here, and others with it. */
+		if (i < name->cover.request_count && name->cover.requests[i].id == id)
+			i++;
+	}
+}
+
 static void client_event(struct loop_io *io, uint32_t events)
 {
 	struct client *client = io->arg;
@@ -372,8 +386,6 @@ void clients_each(struct agent *agent, void (*fn)(void *arg, const struct client
 
 		if (!client->name || client->state == CLIENT_NEW)
 			continue;
-		if (!client->command[0])
-			read_command(client);
 		view.key = client->name->key;
 		memcpy(view.command, client->command, sizeof view.command);
 		fn(arg, &view);

@@ -271,7 +271,7 @@ static enum lock_mode tries_due(struct cover *c)
 /* What a helper waits for, see above. */
 static enum lock_mode helper_mode(const struct cover *c)
 {
-	return c->mode == MODE_EX ? MODE_SH : MODE_EX;
+	return c->mode == MODE_EX && RULE(RULE_WEAKEST_WAIT) ? MODE_SH : MODE_EX;
 }
 
 /* Decides what can be decided. Returns whether a GO was given: that may settle others. */
@@ -427,7 +427,8 @@ void cover_granted(struct cover *c, uint64_t id, enum lock_mode mode, uint64_t f
 			c->recall = mode_max(c->recall, c->early_recall);
 		if (c->early_fence <= fence)
 			c->early_recall = MODE_NONE;
-	} else if (!is_void && fence == c->fence && RULE(RULE_WAITING_MODE) && mode_conflicts(waiting, c->mode)) {
+	} else if (!is_void && fence == c->fence && RULE(RULE_SAME_FENCE) && RULE(RULE_WAITING_MODE) &&
+		   mode_conflicts(waiting, c->mode)) {
 		/* The same change told twice, by a push and by a reply: each knows who waited when it was made. */
 		c->recall = mode_max(c->recall, waiting);
 	}
@@ -436,7 +437,7 @@ void cover_granted(struct cover *c, uint64_t id, enum lock_mode mode, uint64_t f
 		if (c->mode < r->mode) {
 			ask(c, r);
 		} else if (RULE(RULE_GRANT_GOES) || !recall_against(c, r->mode)) {
-			if (r->twice)
+			if (r->twice && RULE(RULE_TWICE))
 				c->ops->withdraw(c->owner, id);
 			r->twice = false;
 			go(c, r);
@@ -464,7 +465,7 @@ void cover_queued(struct cover *c, uint64_t id, bool again)
 {
 	struct cover_request *r = find(c, id);
 
-	if (!again)
+	if (!again || !RULE(RULE_TWICE))
 		return;
 	if (!r || r->state != REQUEST_ASKED)
 		c->ops->withdraw(c->owner, id);
@@ -513,7 +514,7 @@ int cover_tried(struct cover *c, uint64_t fence, enum lock_mode mode, const char
 		t = &c->tries[i];
 		if (t->req != req || strcmp(t->host, host) != 0)
 			continue;
-		if (fence > t->fence)	/* what would be given back under the old fence frees nothing */
+		if (fence > t->fence && RULE(RULE_TRY_NEWEST))	/* what would be given back under the old fence frees nothing */
 			t->fence = fence;
 		step(c);
 		return 0;
@@ -566,7 +567,7 @@ static void reduce(struct cover *c, enum lock_mode held, enum lock_mode want)
 {
 	enum lock_mode demand = MODE_NONE, floor = held, keep;
 
-	if (want < MODE_EX)		/* readers were not asked for */
+	if (want < MODE_EX && RULE(RULE_FLOOR))	/* readers were not asked for */
 		floor = mode_max(floor, MODE_SH);
 	floor = mode_max(floor, go_mode(c));
 	for (size_t i = 0; i < c->try_count;) {
@@ -575,7 +576,7 @@ static void reduce(struct cover *c, enum lock_mode held, enum lock_mode want)
 		if (!try_probes(c, &t) || t.mode > want) {
 			i++;
 		} else if (mode_conflicts(held, RULE(RULE_TRY_BY_MODE) ? t.mode : mode_max(t.mode, c->recall))) {
-			if (!t.asked) {		/* it came later; who held then may be gone */
+			if (!t.asked && RULE(RULE_TRY_ASKED)) {	/* it came later; who held then may be gone */
 				i++;
 				continue;
 			}
@@ -603,7 +604,7 @@ void cover_probed(struct cover *c, enum lock_mode held)
 	if (!c->probing)
 		return;
 	c->probing = false;
-	if (c->probe_stale) {		/* somebody may have taken the lock behind the probe's back */
+	if (c->probe_stale && RULE(RULE_PROBE_STALE)) {		/* somebody may have taken the lock behind the probe's back */
 		step(c);
 		return;
 	}
@@ -679,8 +680,9 @@ bool cover_unused(const struct cover *c)
 
 enum lock_mode cover_standing(const struct cover *c)
 {
+	/* Nobody elsewhere wants it, and no program here waits: it would be passed by. */
 	bool quiet = c->recall == MODE_NONE && c->early_recall == MODE_NONE && c->fence_known && !c->try_count &&
-		     !c->probing && c->wait == WAIT_NONE;
+		     !c->request_count && !c->probing && c->wait == WAIT_NONE;
 
 	return quiet ? c->mode : MODE_NONE;
 }

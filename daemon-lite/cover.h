@@ -40,6 +40,13 @@ enum cover_rule {
 	RULE_NESTED_SH,		/* held SH here: more SH gets a GO although EX is recalled */
 	RULE_TRY_BUSY_GO,	/* a try is answered busy at once when a program with a GO waits here */
 	RULE_RECALL_BLOCKS,	/* conflicting requests here join the store's queue behind a recall */
+	RULE_FLOOR,		/* a reduction leaves what the probe was not asked for */
+	RULE_PROBE_STALE,	/* a probe's answer does not count if a GO has ended since it began */
+	RULE_TRY_ASKED,		/* a probe that began before a try came does not refuse it */
+	RULE_TRY_NEWEST,	/* a try told again counts under the newest fence */
+	RULE_SAME_FENCE,	/* who waits, said again under the present fence, is added to the recall */
+	RULE_WEAKEST_WAIT,	/* a helper waits for the weakest lock that lets the cover be reduced */
+	RULE_TWICE,		/* a request that was asked for twice is withdrawn when it is granted */
 	RULE_COUNT,
 };
 #ifdef COVER_MUTABLE
@@ -160,8 +167,8 @@ void cover_ask_again(struct cover *cover);
 
 /* Whether nothing depends on it any more and it can be destroyed. */
 bool cover_unused(const struct cover *cover);
-/* The mode that any program here may lock without asking: the cover's, while nobody elsewhere wants it and the agent is not in the
- * kernel itself. It must be taken back (shim/standing.h) before the probe that an event has asked for. */
+/* The mode that any program here may lock without asking: the cover's, while nobody elsewhere wants it, no program here waits for an answer
+ * or in the kernel (it would be passed by), and the agent is not in the kernel itself. It must be taken back (shim/standing.h) before the probe that an event has asked for. */
 enum lock_mode cover_standing(const struct cover *cover);
 /* Whether a program has a GO (or is about to) or waits for an answer. */
 bool cover_has_requests(const struct cover *cover);

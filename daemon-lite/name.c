@@ -231,7 +231,8 @@ static int probe_in_helper(struct name *name, enum lock_mode want, size_t but, b
 static void file_close(struct name *name, struct name_file *file)
 {
 	publish_drop(&file->standing);	/* before the inode's number can be another file's */
-	guard_drop(name->agent->link, (uint64_t)file->fd);
+	if (file->kept)
+		guard_drop(name->agent->link, (uint64_t)file->fd);
 	close(file->fd);
 }
 
@@ -405,23 +406,32 @@ static bool same_inode(const struct inode_id *a, const struct inode_id *b)
 	return a->dev == b->dev && a->ino == b->ino && a->btime_ns == b->btime_ns;
 }
 
-int name_adopt_file(struct name *name, int own_fd, const struct inode_id *id, bool local, bool keep_in_guard)
+int name_adopt_file(struct name *name, int own_fd, const struct inode_id *id, bool local)
 {
 	struct name_file *files = realloc(name->files, (name->file_count + 1) * sizeof *files);
-	int err;
 
 	if (!files)
 		return -ENOMEM;
 	name->files = files;
-	if (keep_in_guard) {
+	files[name->file_count++] = (struct name_file){ .fd = own_fd, .id = *id, .local = local };
+	return 0;
+}
+
+void name_keep_files(struct name *name)
+{
+	for (size_t i = 0; i < name->file_count; i++) {
+		struct name_file *file = &name->files[i];
+		int err;
+
+		if (file->kept)
+			continue;
 		/* A descriptor's number is a good handle: it is unique while it is open. */
-		err = guard_keep(name->agent->link, (uint64_t)own_fd, own_fd, id, name->key,
+		err = guard_keep(name->agent->link, (uint64_t)file->fd, file->fd, &file->id, name->key,
 				 name->on_lost ? name->on_lost : "kill");
 		if (err)
 			log_warn("%s: the guard does not know this file: %s", name->key, strerror(-err));
+		file->kept = true;
 	}
-	files[name->file_count++] = (struct name_file){ .fd = own_fd, .id = *id, .local = local };
-	return 0;
 }
 
 int name_add_file(struct name *name, int fd, const struct inode_id *id, bool local, const char *path)
@@ -435,7 +445,7 @@ int name_add_file(struct name *name, int fd, const struct inode_id *id, bool loc
 		own = identify_reopen(fd);
 		if (own < 0)
 			return own;
-		err = name_adopt_file(name, own, id, local, true);
+		err = name_adopt_file(name, own, id, local);
 		if (err) {
 			close(own);
 			return err;

@@ -118,14 +118,14 @@ int connect_agent(const char *runtime_dir, bool bounded, int *ret_socket, unsign
 	return err;
 }
 
-int connect_send(int socket, const struct wire_msg *msg, int passed_fd)
+int connect_send(int socket, const struct wire_msg *msg, const char *text, int passed_fd)
 {
 	union {
 		struct cmsghdr align;
 		char buf[CMSG_SPACE(sizeof(int))];
 	} control;
-	struct iovec iov = { (void *)(uintptr_t)msg, sizeof *msg };
-	struct msghdr header = { .msg_iov = &iov, .msg_iovlen = 1 };
+	struct iovec iov[2] = { { (void *)(uintptr_t)msg, sizeof *msg }, { (void *)(uintptr_t)text, msg->text_len } };
+	struct msghdr header = { .msg_iov = iov, .msg_iovlen = text ? 2 : 1 };
 	long n;
 
 	if (passed_fd >= 0) {

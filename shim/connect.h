@@ -21,8 +21,8 @@
  */
 int connect_agent(const char *runtime_dir, bool bounded, int *ret_socket, unsigned *ret_uid);
 
-/* Sends one message without text, with a descriptor unless passed_fd is -1. 0 or -errno (-EPIPE, -ECONNRESET: the agent is gone). */
-int connect_send(int socket, const struct wire_msg *msg, int passed_fd);
+/* Sends one message with its text_len bytes of text (NULL: none), and a descriptor unless passed_fd is -1. 0 or -errno (-EPIPE, -ECONNRESET: the agent is gone). */
+int connect_send(int socket, const struct wire_msg *msg, const char *text, int passed_fd);
 
 /*
  * Receives one message; its text, cut to size - 1 bytes, is NUL-terminated.

@@ -43,7 +43,7 @@ static int ask_for_rules(struct reach *reach, uint64_t stamp, char *ret_text, si
 		before = left_note_socket(socket, reach->frame);
 		wire_init(&msg, WIRE_RULES);
 		msg.stamp = stamp;
-		err = connect_send(socket, &msg, -1);
+		err = connect_send(socket, &msg, NULL, -1);
 		while (err == 0) {
 			err = connect_receive(socket, &msg, ret_text, size);
 			if (err != -EINTR || !reach->bounded)

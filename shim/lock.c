@@ -18,6 +18,7 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/prctl.h>
 
 #include "connect.h"
 #include "decide.h"
@@ -70,13 +71,14 @@ static int send_type(int socket, enum wire_type type, int mode, int err)
 	wire_init(&msg, type);
 	msg.mode = (uint16_t)mode;
 	msg.err = err;
-	return connect_send(socket, &msg, -1);
+	return connect_send(socket, &msg, NULL, -1);
 }
 
 /* REQUEST or STANDS, which say the same about the call. */
 static int send_call(const struct call *call, int socket, enum wire_type type)
 {
 	struct wire_msg msg;
+	char name[16];
 
 	wire_init(&msg, type);
 	msg.family = FAMILY_FLOCK;
@@ -85,7 +87,9 @@ static int send_call(const struct call *call, int socket, enum wire_type type)
 	msg.fd_number = call->fd;
 	msg.stamp = call->stamp;
 	msg.tid = (uint32_t)sys_call(SYS_gettid);
-	return connect_send(socket, &msg, call->fd);
+	if (prctl(PR_GET_NAME, name) == 0)
+		msg.text_len = (uint32_t)strnlen(name, sizeof name);
+	return connect_send(socket, &msg, name, call->fd);
 }
 
 static int refuse(const struct call *call, const char *why, const char *more)

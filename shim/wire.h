@@ -50,7 +50,7 @@
 
 enum wire_type {
 	/* client to agent */
-	WIRE_REQUEST = 1,	/* family, mode, flags, fd_number, start, len, stamp; 1 descriptor */
+	WIRE_REQUEST = 1,	/* family, mode, flags, fd_number, start, len, stamp; text: the program's name; 1 descriptor */
 	WIRE_HELD = 2,		/* mode: what the description holds; WIRE_HELD_UNKNOWN if /proc is not there. The agent answers that with
 				 * WIRE_HELD and what it sees: the asked mode (the call is over), or SH (drop it, answer HELD SH) */
 	WIRE_TAKE = 3,
