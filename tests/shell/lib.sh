@@ -25,6 +25,9 @@ PROGS=$BUILD/progs
 PYTHON=$(PATH=/usr/bin:$PATH command -v python3)
 WORK=$(mktemp -d "${TMPDIR:-/tmp}/dlocktest-XXXXXXXX")
 RESULTS=${RESULTS:-/dev/null}		# one line for each test, read by tests/run.sh
+# A sanitizer's findings in dlockd or dlock (make test SAN=…): tearDown looks for them.
+# (Memory that a process has at its end is no leak worth a test.)
+export ASAN_OPTIONS=log_path=$WORK/sanitizer:detect_leaks=0 UBSAN_OPTIONS=log_path=$WORK/sanitizer:print_stacktrace=1 TSAN_OPTIONS=log_path=$WORK/sanitizer
 unset LD_PRELOAD DLOCKSHIM_CONFIG DLOCKSHIM_RUNTIME_DIR DLOCKSHIM_LOG
 
 declare -A HOST_INIT HOST_EXTRA RULE_EXTRA HOST_CUT	# by host
@@ -450,6 +453,10 @@ setUp() {
 # shellcheck disable=SC2154 # shunit2's own variables
 tearDown() {
 	local host
+	if compgen -G "$WORK/sanitizer.*" >/dev/null; then
+		fail "a sanitizer found: $(head -40 "$WORK"/sanitizer.*)"
+		rm -f "$WORK"/sanitizer.*
+	fi
 	if [ -n "${_shunit_test_:-}" ]; then
 		if [ "$__shunit_testSuccess" = 0 ]; then
 			[ -n "$SKIPPED" ] || echo "ok $_shunit_test_" >>"$RESULTS"
