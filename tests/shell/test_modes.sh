@@ -127,6 +127,24 @@ test_try_is_never_refused_when_nobody_holds() {
 	expect 'refused' 0 $refused
 }
 
+# With more to run than the machine has processors: messages are read late and many at a time.
+test_try_is_never_refused_under_load() {
+	local load host n=0 pids='' load_pids=''
+	for load in 1 2 3; do
+		timeout 40 sh -c 'while :; do :; done' "$WORK" & load_pids="$load_pids $!"
+	done
+	for host in A B; do
+		LIMIT=30 on $host "$PROGS/turns" "$(path_on $host f)" "$WORK/turns" $n 2000 >"$WORK/turns.$host" 2>&1 &
+		pids="$pids $!"
+		n=$((n + 1))
+	done
+	wait $pids
+	kill $load_pids 2>/dev/null
+	expect 'on A' '0 refused' "$(cat "$WORK/turns.A")"
+	expect 'on B' '0 refused' "$(cat "$WORK/turns.B")"
+	rm -f "$WORK"/turns*
+}
+
 test_try_is_never_refused_straight_after_the_holder_s_close() {
 	local n refused=0
 	for n in 1 2 3 4 5 6 7 8 9 10; do
