@@ -122,6 +122,7 @@ struct name {
 	struct cover cover;
 	struct name_file *files;
 	size_t file_count;
+	size_t clients;		/* that have it as theirs; a parked one is not known to the cover */
 	bool probe_due;
 	bool probe_running;	/* in a helper thread */
 	struct klock_wait *wait;

@@ -51,7 +51,7 @@ static void go_grows_old(struct client *client)
 		set_timer(client, GO_NS);
 		return;
 	}
-	client->name = NULL;
+	client_use_name(client, NULL);
 	cover_done(&name->cover, client->id);
 	name_settle(name);
 }
@@ -258,13 +258,14 @@ static void identified(void *arg)
 		client_fail(client, ENOLCK, text);
 		return;
 	}
-	client->name = name_get(agent, key, match.on_lost);
-	if (!client->name) {
+	name = name_get(agent, key, match.on_lost);
+	client_use_name(client, name);
+	if (!name) {
 		client_fail(client, ENOLCK, "the agent is out of memory");
 		return;
 	}
-	client->name->active_ns = loop_now_ns();
-	err = name_add_file(client->name, fd, &identity->id, client->local,
+	name->active_ns = loop_now_ns();
+	err = name_add_file(name, fd, &identity->id, client->local,
 			    identity->deleted ? NULL : identity->path);
 	close(fd);
 	client->fd = -1;
@@ -276,7 +277,6 @@ static void identified(void *arg)
 	}
 	free(client->identity);
 	client->identity = NULL;
-	name = client->name;
 	request_begin(client);
 	/* After the question has been sent to the store: the guard has its copy long before the answer comes. */
 	name_keep_files(name);

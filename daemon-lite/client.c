@@ -86,6 +86,15 @@ void clients_release_dead(struct agent *agent)
 	}
 }
 
+void client_use_name(struct client *client, struct name *name)
+{
+	if (client->name)
+		client->name->clients--;
+	client->name = name;
+	if (name)
+		name->clients++;
+}
+
 void client_close(struct client *client)
 {
 	struct agent *agent = client->agent;
@@ -110,7 +119,7 @@ void client_close(struct client *client)
 	hash_remove(&agent->clients, &client->node);
 	agent->client_count--;
 	agent->busy_ns = loop_now_ns();
-	client->name = NULL;
+	client_use_name(client, NULL);
 	if (name) {
 		name->active_ns = agent->busy_ns;
 		cover_gone(&name->cover, client->id);

@@ -25,7 +25,7 @@ struct client {
 	struct ucred cred;
 	enum client_state state;
 	uint64_t id;
-	struct name *name;
+	struct name *name;		/* set by client_use_name() alone */
 	struct wire_msg msg;		/* the REQUEST or STANDS */
 	int fd;				/* received, until identified */
 	struct identity *identity;
@@ -54,6 +54,8 @@ int client_send(struct client *client, const struct wire_msg *msg, const char *t
 bool client_tell(struct client *client, enum wire_type type, int err, enum lock_mode mode);
 void client_close(struct client *client);	/* the struct lives until the end of the round */
 void client_release(struct client *client);
+/* Makes it the client's name (NULL: none). A name with a client is not freed, whatever the client waits for. */
+void client_use_name(struct client *client, struct name *name);
 /* The connection may outlive the process in a forked child; the pidfd does not. */
 void client_watch_process(struct client *client);
 

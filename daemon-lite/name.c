@@ -500,7 +500,7 @@ void name_settle(struct name *name)
 	}
 	clients_answer(name->agent);
 	/* Kept for a while after its last use: the next call would open the file again. */
-	if (cover_unused(&name->cover) && !name->probe_running && !name->wait && !name->agent->lost &&
+	if (cover_unused(&name->cover) && !name->clients && !name->probe_running && !name->wait && !name->agent->lost &&
 	    loop_now_ns() - name->active_ns > idle_period(name))
 		name_free(name);
 }

@@ -40,6 +40,25 @@ test_without_the_store_blocking_waits_and_a_try_fails() {
 	expect_busy A f
 }
 
+# A name's time without use runs out while its only requests wait for the store.
+test_a_wait_for_the_store_may_outlast_linger() {
+	local agent
+	sed -i 's/^ttl/linger = "0s";\nttl/' "$WORK/A/conf"
+	expect_free A f
+	agent=$(agent_pid A)
+	kill_redis
+	assertTrue 'the lease fails' "wait_until $((T_MS / 1000)) eval 'agent_log A | grep -q two.thirds'"
+	actor a A
+	ask a open rw "$(path_on A f)" >/dev/null
+	tell a ex 0
+	got a 2 && fail "it must wait: $ANSWER"
+	start_redis
+	got a $((T_MS * 3 / 1000))
+	expect 'it recovers' 'ok 0' "$ANSWER"
+	expect 'the same agent' "$agent" "$(agent_pid A)"
+	expect_busy B f
+}
+
 # CAUSE: what makes the store forget. a of A holds before and after; b of B waits.
 memory_is_lost() {
 	local lost took
