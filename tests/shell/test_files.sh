@@ -227,11 +227,24 @@ test_program_with_standard_input_closed() {
 	expect 'all three closed, excluded' 1 $?
 }
 
+no_socket_result() { [ -s "$WORK/A/has" ] || gone "$HOLDER"; }
 test_program_under_a_seccomp_filter_without_sockets() {
 	skip_unless 'no library' not_control && return
-	on A flock "$(path_on A f)" true	# rules are there
+	on A flock "$(path_on A other)" true	# rules are there
 	on A "$PROGS/no_socket" flock -n "$(path_on A f)" true 2>/dev/null
 	expect 'ENOLCK, by flock(1)' 71 $?
+	# A name that the host may lock without asking (a standing GO): if it succeeds, it excludes.
+	on B flock "$(path_on B g)" true
+	on A flock "$(path_on A g)" true
+	rm -f "$WORK/A/has"
+	spawn A "$PROGS/no_socket" flock -n "$(path_on A g)" sh -c 'echo >"$0"; exec sleep 100' "$WORK/A/has"
+	HOLDER=$SPAWNED
+	wait_until 5 no_socket_result
+	if [ -s "$WORK/A/has" ]; then
+		held 'locked without asking' g
+		drop_name
+	fi
+	freed 'nothing is left' g
 	mkdir -p "$WORK/aside"
 	on A "$PROGS/no_socket" flock -n "$WORK/aside/f" true
 	expect 'a path without a rule' 0 $?
