@@ -147,7 +147,7 @@ demo: all $(prog_bin) ## two hosts, two copies of one lock file, unmodified prog
 	@BUILD=$(BUILD) tests/demo.sh
 
 lint: $(BUILD)/.deps ## warnings as errors, shellcheck, layers, exported symbols, licence lines
-	@BUILD=$(BUILD) tests/lint/run.sh
+	+@BUILD=$(BUILD) tests/lint/run.sh
 
 -include tests/bench/bench.mk
 

@@ -23,7 +23,7 @@ for name in $names; do
 	*) echo "embed.sh: $dir/$name.lua does not begin with #!lua" >&2; exit 1 ;;
 	esac
 	echo
-	echo "static const char text_$name[] ="
+	echo "static const char text_${name}[] ="
 	{ head -n 1 "$dir/$name.lua"; cat "$dir/common.lua"; tail -n +2 "$dir/$name.lua"; } |
 		sed -e "/^--#rules\$/{r $dir/rules.lua" -e 'd;}' -e "/^--#pump\$/{r $dir/pump.lua" -e 'd;}' \
 			-e "/^--#recall\$/{r $dir/recall.lua" -e 'd;}' -e "/^--#hosts\$/{r $dir/hosts.lua" -e 'd;}' |
