@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One look: on the loop, which covers are worth looking at (a local file that
- * nobody locks is not); in a helper thread, /proc; on the loop again, the records.
+ * One look: in a helper thread, /proc, for the holders of everything covered; on
+ * the loop, a probe of the names where nobody was seen; if one of them is locked
+ * all the same, a second walk through /proc, thorough and for mappings.
  *
  * Must not disturb a lock: the probe takes a lock for an instant, so it is made
- * only where no program here can be about to try one, and where the agent's own
- * description neither holds nor waits. A host that is asked again and again
- * spends at most half of its time on this.
+ * only where no program here can be about to try one (its standing GO is closed
+ * meanwhile), and where the agent's own description neither holds nor waits. A
+ * host that is asked again and again spends at most half of its time on this.
  */
 #include "look.h"
 
@@ -18,6 +19,7 @@
 #include "holders.h"
 #include "klock.h"
 #include "log.h"
+#include "publish.h"
 
 #define FOUND_MAX 100000	/* holders in one look */
 #define PAUSE_MAX_NS 200000000u
@@ -41,7 +43,7 @@ struct look_name {
 	char *key;
 	enum lock_mode probed;
 	bool expected;		/* somebody must hold it */
-	bool seen;
+	bool seen;		/* … and was found */
 };
 
 struct found {
@@ -79,38 +81,13 @@ static void look_free(struct look *look)
 
 /* --- what to look at --- */
 
-/* Whether a probe can disturb nobody; then what others hold. */
-static bool probe(const struct name *name, enum lock_mode *ret_held)
-{
-	enum lock_mode held = MODE_NONE;
-
-	if (cover_has_requests(&name->cover) || name->wait || name->wait_held || name->probe_running)
-		return false;
-	for (size_t i = 0; i < name->file_count; i++) {
-		int got;
-
-		if (!name->files[i].local)
-			return false;
-		got = klock_probe(name->files[i].fd, MODE_EX);
-		if (got > (int)held)
-			held = (enum lock_mode)got;
-	}
-	*ret_held = held;
-	return true;
-}
-
-/* A name without a known file is not listed: nobody can hold it by a file that is not there. */
 static int note_name(struct look *look, const struct name *name)
 {
 	struct look_name *one = &look->names[look->name_count];
-	bool known = probe(name, &one->probed);
 
-	if (known && one->probed == MODE_NONE && name->cover.recall == MODE_NONE)
-		return 0;
 	one->key = strdup(name->key);
 	if (!one->key)
 		return -ENOMEM;
-	one->expected = one->probed != MODE_NONE || name->cover.recall != MODE_NONE;
 	for (size_t i = 0; i < name->file_count; i++) {
 		look->ids[look->id_count] = name->files[i].id;
 		look->owners[look->id_count++] = look->name_count;
@@ -186,13 +163,56 @@ static void pass(struct look *look, bool missing,
 		find(look->pass_ids, n, getppid(), on_holder, look);
 }
 
-static void run(void *arg)
+static void walk(void *arg)
 {
-	struct look *look = arg;
+	pass(arg, false, holders_find);
+}
 
-	pass(look, false, holders_find);
-	pass(look, true, holders_find);	/* it looks thoroughly only where it finds nobody at all */
-	pass(look, true, holders_find_mappings);
+static void walk_again(void *arg)
+{
+	pass(arg, true, holders_find);	/* it looks thoroughly only where it finds nobody at all */
+	pass(arg, true, holders_find_mappings);
+}
+
+/* --- where nobody was seen --- */
+
+static enum lock_mode probe(struct name *name)
+{
+	enum lock_mode held = MODE_NONE;
+
+	if (cover_has_requests(&name->cover) || name->wait || name->wait_held || name->probe_running)
+		return MODE_NONE;
+	for (size_t i = 0; i < name->file_count; i++)
+		if (!name->files[i].local)
+			return MODE_NONE;
+	for (size_t i = 0; i < name->file_count; i++) {
+		int got;
+
+		publish_set(name->agent->options.standing, &name->files[i].standing, &name->files[i].id, MODE_NONE);
+		got = klock_probe(name->files[i].fd, MODE_EX);
+		if (got > (int)held)
+			held = (enum lock_mode)got;
+	}
+	name_publish(name);
+	return held;
+}
+
+/* Whether one of those that nobody was seen to hold is held. */
+static bool anybody_missing(struct look *look)
+{
+	bool missing = false;
+
+	for (size_t i = 0; i < look->name_count; i++) {
+		struct look_name *one = &look->names[i];
+		struct name *name = one->seen ? NULL : name_find(look->looks->agent, one->key);
+
+		if (!name || name->cover.mode == MODE_NONE)
+			continue;
+		one->probed = probe(name);
+		one->expected = one->probed != MODE_NONE || name->cover.recall != MODE_NONE;
+		missing |= one->expected;
+	}
+	return missing;
 }
 
 /* --- the records --- */
@@ -212,16 +232,11 @@ static bool is_going(const struct cover *cover)
 
 static const char *state_of(const struct look_name *one, const struct name *name)
 {
-	enum lock_mode held = one->probed;
-
 	if (!name || name->cover.mode == MODE_NONE)
 		return NULL;
 	if (name->cover.recall != MODE_NONE)
 		return "recalled";
-	if (one->seen || is_going(&name->cover))
-		return "held";
-	probe(name, &held);	/* its holder may have ended since */
-	return held != MODE_NONE ? "held" : NULL;
+	return one->seen || one->probed != MODE_NONE || is_going(&name->cover) ? "held" : NULL;
 }
 
 static void put_name(struct record_buf *buf, const struct look_name *one, const struct name *name)
@@ -236,12 +251,12 @@ static void put_name(struct record_buf *buf, const struct look_name *one, const 
 	records_end(buf);
 }
 
-/* Since when it holds is known of the lock that was taken last. */
-static void put_age(struct record_buf *buf, const struct name *name, const struct holder *holder)
+/* How long it can have held it: since it last said so. Who took it under a standing GO, or inherited it, has not said so. */
+static void put_age(struct record_buf *buf, uint64_t now, const struct name *name, const struct holder *holder)
 {
-	if (!name || !name->held_ns || name->held_mode != holder->mode || (holder->mode == MODE_SH && name->held_pid != holder->pid))
+	if (!name || !name->held_ns || name->held_mode != holder->mode || name->held_pid != holder->pid)
 		return;
-	records_put_u64(buf, "age_ms", (loop_now_ns() - name->held_ns) / 1000000u);
+	records_put_u64(buf, "age_ms", now > name->held_ns ? (now - name->held_ns) / 1000000u : 0);
 }
 
 static void put_holder(struct record_buf *buf, const struct look *look, const struct found *found)
@@ -253,7 +268,7 @@ static void put_holder(struct record_buf *buf, const struct look *look, const st
 	records_put_u64(buf, "pid", (uint64_t)found->holder.pid);
 	records_put(buf, "command", found->holder.command);
 	records_put(buf, "mode", mode_name(found->holder.mode));
-	put_age(buf, name_find(look->looks->agent, key), &found->holder);
+	put_age(buf, look->begun_ns, name_find(look->looks->agent, key), &found->holder);
 	records_end(buf);
 }
 
@@ -287,7 +302,7 @@ static void answer(struct request *requests, const struct record_buf *records)
 
 static void start(struct looks *looks);
 
-static void ended(void *arg)
+static void seen_all(void *arg)
 {
 	struct look *look = arg;
 	struct looks *looks = look->looks;
@@ -305,6 +320,14 @@ static void ended(void *arg)
 	record_buf_free(&buf);
 	look_free(look);
 	start(looks);
+}
+
+static void seen(void *arg)
+{
+	struct look *look = arg;
+
+	if (!anybody_missing(look) || helper_run(look->looks->agent->loop, walk_again, seen_all, look))
+		seen_all(look);
 }
 
 /* --- one at a time --- */
@@ -329,7 +352,7 @@ static void start(struct looks *looks)
 	if (look) {
 		*look = (struct look){ .looks = looks, .requests = requests, .begun_ns = now };
 		looks->running = look;
-		if (!note_names(look) && !helper_run(looks->agent->loop, run, ended, look))
+		if (!note_names(look) && !helper_run(looks->agent->loop, walk, seen, look))
 			return;
 		looks->running = NULL;
 	}

@@ -7,11 +7,13 @@
  *
  *   ping                 record=agent version= pid= host= id= namespace= config= state=(up|grace|connecting|refused) why= on_demand=0|1
  *   status               record=agent …; record=store inc= grace=0|1 fence= ttl_ms=;
- *                        record=host id= name= pid= self=0|1 confirmed=0|1 age_ms=(since its counter was last seen to move) lease_ms=(what remains of T by our observation);
- *                        record=cover key= host= host_name= mode=SH|EX fence= pid= command= age_ms= state=held|idle|recalled|unknown;
- *                        record=holder key= host= host_name= pid= command= mode= (live, as the kernel of that host shows it, where that host answered);
- *                        record=waiter key= host= host_name= pid= command= mode= try=0|1 order=N age_ms= where=store|kernel
- *   check PATH           record=rule path= line= pattern= name= key= on_lost= ; then the cover, holder and waiter records of that key
+ *                        record=host id= name= pid= self=0|1 confirmed=0|1 live=0|1 (its agent answered this survey) age_ms=(since its counter was last seen to move)
+ *                        lease_ms=(what remains of T by our observation; both missing if it was not seen to renew yet);
+ *                        record=cover key= host= host_name= mode=SH|EX fence= age_ms= state=held|idle|recalled|unknown [pid= command=] (state as its host says; recalled:
+ *                        another host wants it; unknown: no whole answer from that host, then with who asked for the cover, perhaps not its holder);
+ *                        record=holder key= host= host_name= pid= command= mode= [age_ms=] (as the kernel of that host shows it; age_ms: since that process asked for it, at most so long);
+ *                        record=waiter key= host= host_name= pid= command= mode= try=0|1 order=N age_ms= where=store|kernel (store: order is the ticket; kernel: 0, they wait inside a cover)
+ *   check PATH           record=rule path= line= pattern= name= key= on_lost= ; then as status, with the cover, holder and waiter records of that key only
  *   stop                 ends the agent if it has no covers (tests, dlock)
  */
 #ifndef DLOCK_QUERY_H

@@ -33,7 +33,8 @@ static const struct command {
 	{ "status", cmd_status, "[--config FILE] [--runtime-dir DIR] [--json]",
 	  "Lists every lock of every host: its holders as the kernels there show them,\n"
 	  "waiters in order (those in a kernel's queue first), and covers that lie idle.\n"
-	  "AGE is that of the hold or the wait; of the cover where the hold's is not known.\n"
+	  "AGE is that of the wait, or the longest the hold can have lasted: since its\n"
+	  "process asked for it, or else since this host was given the cover.\n"
 	  "LEASE is what is left of the host's. A host that does not answer in half a\n"
 	  "second is named; in brackets then: who asked for its cover, perhaps not its holder.\n"
 	  "--json prints one object {agent, store, hosts, locks}; bytes that are no UTF-8\n"

@@ -497,7 +497,7 @@ static void test_a_question_reaches_every_other_host_that_listens_and_changes_no
 	assert_string_equal(next_push(), "B: D A 77 f:x");
 	assert_string_equal(next_push(), "C: D A 77 f:x");
 	assert_string_equal(AS("A", LUA_ASK, "78", ""), "asked B C");
-	assert_string_equal(next_push(), "B: D A 78 ");
+	assert_string_equal(next_push(), "B: D A 78");
 	next_push();
 	assert_string_equal(AS("B", LUA_TELL, "A", "77", "0", "1", "record=holder\tkey=f:x\n"), "told 1");
 	assert_non_null(strstr(next_push(), "A: A B 77 0 1 record=holder\tkey=f:x\n"));

@@ -24,9 +24,24 @@ refused() {				# SENTENCE CODE WORDS: the last run_on
 program() { cp /bin/true "$WORK/$1" && chmod 755 "$WORK/$1"; }
 script() { printf '%s\n' "$2" >"$WORK/$1" && chmod 755 "$WORK/$1"; }
 
-# json EXPRESSION: of the status of host A, as `s`.
-json() { dlock A status --json | "$PYTHON" -c "import json, sys; s = json.load(sys.stdin); print($1)"; }
-json_is() { [ "$(json "$1" 2>&1)" = "$2" ]; }
+# json EXPRESSION: of the status of host A, as `s`; `lock(name)` is one lock of it. json_on HOST: of another one's.
+json_on() {
+	dlock "$1" status --json | "$PYTHON" -c "import json, sys
+s = json.load(sys.stdin)
+def lock(name): return [l for l in s['locks'] if l['name'] == name][0]
+print($2)"
+}
+json() { json_on A "$1"; }
+json_on_is() { [ "$(json_on "$1" "$2" 2>&1)" = "$3" ]; }
+agent_on() { on "$1" flock "$(path_on "$1" first)" true; }
+lingering() {				# [HOST…]: hosts that keep an idle cover for a minute
+	local host
+	end_world 2>/dev/null
+	for host in "$@"; do HOST_EXTRA[$host]='linger = "60s";'; done
+	T_MS=60000 new_world "$@"
+}
+pid_there() { awk '/^NSpid:/ { print $NF }' "/proc/$1/status"; }	# as the process's own host numbers it
+stopped() { grep -qs '^State:.T' "/proc/$1/status"; }
 
 test_a_command_under_dlock_run_is_protected() {
 	take b B f ex
@@ -169,6 +184,111 @@ test_status_shows_every_lock_of_every_host() {
 	assertContains "$(dlock A status)" 'waits 1'
 }
 
+test_status_of_another_host_shows_who_holds_now() {		# inside the cover, without a word to the store
+	local first second host
+	lingering A B
+	agent_on B
+	take a A f ex
+	first=$(pid_there "${ACTOR_PID[a]}")
+	expect 'B sees the first' "[$first]" "$(json_on B "[h['pid'] for h in lock('t/f')['holders']]")"
+	ask a un 0 >/dev/null
+	take c A f ex
+	second=$(pid_there "${ACTOR_PID[c]}")
+	for host in A B; do
+		expect "$host sees the second" "[($second, 'actor', 'EX')]" \
+			"$(json_on $host "[(h['pid'], h['command'], h['mode']) for h in lock('t/f')['holders']]")"
+		assertContains "$(dlock $host status | tr -s ' ')" " $second actor"
+		assertContains "$(dlock $host check "$(path_on $host f)" | tr -s ' ')" " $second actor"
+	done
+}
+
+test_status_shows_the_shell_that_keeps_a_lock_by_its_descriptor() {	# exec 9>f; flock 9: who took it has ended
+	local host
+	agent_on B
+	spawn A sh -c 'exec 9>"$1"; flock 9 && kill -STOP $$' sh "$(path_on A f)"
+	wait_until 10 stopped "$SPAWNED" || fail 'the shell does not get that far'
+	for host in A B; do
+		expect "$host sees the shell" "[($(pid_there "$SPAWNED"), 'sh')]" "$(json_on $host "[(h['pid'], h['command']) for h in lock('t/f')['holders']]")"
+		expect "$host: state" "['held']" "$(json_on $host "[c['state'] for c in lock('t/f')['covers']]")"
+	done
+}
+
+test_status_shows_who_holds_by_a_mapping_alone() {
+	local host
+	agent_on B
+	on A flock "$(path_on A f)" true	# from now on taken without asking
+	echo x >>"$(seen A f)"
+	spawn A "$PYTHON" -c 'import fcntl, mmap, os, signal, sys
+f = os.open(sys.argv[1], os.O_RDWR)
+m = mmap.mmap(f, 1)
+fcntl.flock(f, fcntl.LOCK_EX)
+os.closerange(3, 100)
+os.kill(os.getpid(), signal.SIGSTOP)' "$(path_on A f)"
+	wait_until 10 stopped "$SPAWNED" || fail 'the program does not get that far'
+	for host in A B; do
+		expect "$host" "[($(pid_there "$SPAWNED"), 'EX')]" "$(json_on $host "[(h['pid'], h['mode']) for h in lock('t/f')['holders']]")"
+	done
+}
+
+test_an_idle_cover_is_idle_on_every_host() {
+	local host
+	lingering A B
+	on A flock "$(path_on A f)" true
+	take b B other ex
+	for host in A B; do
+		expect "$host: state" "[('idle', False)]" "$(json_on $host "[(c['state'], 'pid' in c) for c in lock('t/f')['covers']]")"
+		expect "$host: no holder" '[]' "$(json_on $host "lock('t/f')['holders']")"
+		assertContains "$host: the table" "$(dlock $host status | tr -s ' ' | grep '^t/f ')" ' - - '
+	done
+}
+
+test_all_readers_and_the_waiters_in_a_kernel_are_shown_on_every_host() {
+	local host
+	take r A f sh
+	take s A f sh
+	take t B f sh
+	take w A g ex
+	queue x A g ex
+	for host in A B; do
+		expect "$host: readers" "$(printf '%s\n' "$(pid_there "${ACTOR_PID[r]}")" "$(pid_there "${ACTOR_PID[s]}")" "$(pid_there "${ACTOR_PID[t]}")" | sort -n | xargs)" \
+			"$(json_on $host "*sorted(h['pid'] for h in lock('t/f')['holders'] if h['mode'] == 'SH')")"
+		expect "$host: the waiter" "[($(pid_there "${ACTOR_PID[x]}"), 'kernel')]" "$(json_on $host "[(w['pid'], w['where']) for w in lock('t/g')['waiters']]")"
+		assertContains "$host: marked" "$(dlock $host status)" 'waits 1 (kernel)'
+	done
+}
+
+test_a_host_that_does_not_answer_is_named_and_does_not_delay_the_others() {
+	local from to out
+	take a A f ex
+	take b B g ex
+	freeze_host A
+	from=$(now_us)
+	out=$(dlock B status)
+	to=$(now_us)
+	assertTrue "it took $(((to - from) / 1000)) ms" "[ $((to - from)) -lt 1500000 ]"
+	assertContains 'named' "$out" 'did not answer'
+	assertContains 'whose request fetched the cover' "$(echo "$out" | grep '^t/f ')" "($(pid_there "${ACTOR_PID[a]}"))"
+	assertContains 'not taken for known' "$(echo "$out" | grep '^t/f ')" unknown
+	assertContains 'the others are known' "$(echo "$out" | grep '^t/g ')" held
+	thaw_host A
+	assertTrue 'it is known again' "wait_until 5 json_on_is B \"[h['live'] for h in s['hosts']]\" '[True, True]'"
+	expect 'and who holds' "[$(pid_there "${ACTOR_PID[a]}")]" "$(json_on B "[h['pid'] for h in lock('t/f')['holders']]")"
+}
+
+test_many_questions_at_once_are_all_answered() {
+	local i pids=()
+	agent_on B
+	take a A f ex
+	for i in 1 2 3 4 5 6 7 8; do
+		dlock B status >"$WORK/status.$i" &
+		pids+=($!)
+	done
+	wait "${pids[@]}"
+	for i in 1 2 3 4 5 6 7 8; do
+		assertContains "question $i" "$(tr -s ' ' <"$WORK/status.$i")" " $(pid_there "${ACTOR_PID[a]}") actor"
+	done
+}
+
 test_status_is_json_whatever_the_names() {
 	local name=$'new\nline "quoted" \\ \t\xff \xc3\xa4'
 	on A flock "$(path_on A "$name")" true
@@ -178,11 +298,12 @@ test_status_is_json_whatever_the_names() {
 
 test_many_locks_are_all_shown() {		# more than one packet, and more than a socket's buffer
 	local shown
+	lingering A
 	on A "$PYTHON" -c 'import fcntl, sys
 for n in range(2000):
 	with open("%s-%d" % (sys.argv[1], n), "w") as f: fcntl.flock(f, fcntl.LOCK_EX)' "$(path_on A many)"
 	shown=$(json "len(s['locks'])")
-	assertTrue "2000 idle covers were there a moment ago, shown: $shown" "[ $shown -ge 1500 ]"
+	expect 'locks' 2000 "$shown"
 }
 
 test_init_says_it_once() {

@@ -298,10 +298,37 @@ static void on_status(void *arg, void *call, const char *record, size_t len, int
 		event->text[i] = record[i] ? record[i] : '|';
 }
 
+static void on_asked(void *arg, const char *from, uint64_t nonce, const char *key)
+{
+	struct event *event = note(arg, EV_ASKED, from);
+
+	event->req = nonce;
+	snprintf(event->text, sizeof(event->text), "%s", key);
+}
+
+static void on_reached(void *arg, uint64_t nonce, const char *id, int err)
+{
+	struct event *event = note(arg, EV_REACHED, id ? id : "end");
+
+	event->req = nonce;
+	event->fence = (uint64_t)-err;
+}
+
+static void on_told(void *arg, const char *from, uint64_t nonce, uint64_t part, enum store_last last, const char *text, size_t len)
+{
+	struct event *event = note(arg, EV_TOLD, from);
+
+	event->req = nonce;
+	event->fence = part;
+	event->waiting = (enum lock_mode)last;
+	snprintf(event->text, sizeof(event->text), "%.*s", (int)(len < 500 ? len : 500), text);
+}
+
 static const struct store_events event_table = {
 	.state = on_state, .granted = on_granted, .queued = on_queued, .busy = on_busy, .failed = on_failed, .recall = on_recall,
 	.try = on_try, .cover = on_cover, .resumed = on_resumed, .reassert = on_reassert, .reasserted = on_reasserted,
 	.lost = on_lost, .status = on_status,
+	.asked = on_asked, .reached = on_reached, .told = on_told,
 };
 
 /* --- a host's life --- */

@@ -28,15 +28,16 @@ int free_port(void);
 void remove_tree(const char *dir);
 
 /* --- a host --- */
-enum event_type { EV_STATE, EV_GRANTED, EV_QUEUED, EV_BUSY, EV_FAILED, EV_RECALL, EV_TRY, EV_COVER, EV_RESUMED, EV_REASSERT, EV_REASSERTED, EV_LOST, EV_STATUS };
+enum event_type { EV_STATE, EV_GRANTED, EV_QUEUED, EV_BUSY, EV_FAILED, EV_RECALL, EV_TRY, EV_COVER, EV_RESUMED, EV_REASSERT, EV_REASSERTED, EV_LOST, EV_STATUS,
+	EV_ASKED, EV_REACHED, EV_TOLD };
 
 struct event {
 	enum event_type type;
 	enum store_state state;
-	char key[64];
-	uint64_t req, fence;
+	char key[64];		/* reached, told: the host, "end" at the end; asked: the host, with the key in text */
+	uint64_t req, fence;	/* asked, reached, told: the nonce; told: the part, and waiting: last; reached: -err */
 	enum lock_mode mode, waiting;
-	char text[512];		/* state, failed, lost; try: the host; status: the record, NULs as '|' */
+	char text[512];		/* state, failed, lost; try: the host; status: the record, NULs as '|'; told: the text */
 	uint64_t at_ns;
 };
 

@@ -171,6 +171,59 @@ static void test_the_table_shows_holders_then_waiters_in_order(void **state)
 	answer_free(&answer);
 }
 
+static char *rows_of(const char *said)
+{
+	struct fake fake = { .type = WIRE_END, .records = said };
+	struct table table = { .columns = ANSWER_COLUMNS };
+	struct answer answer;
+	struct refusal refusal;
+	size_t size;
+	char *text;
+	FILE *out;
+
+	assert_int_equal(ask(&fake, &answer, &refusal), 0);
+	answer_each_key(&answer, add_key, &table);
+	out = open_memstream(&text, &size);
+	table_print(&table, out, "");
+	fclose(out);
+	table_free(&table);
+	answer_free(&answer);
+	return text;
+}
+
+static void test_who_asked_for_a_cover_of_a_silent_host_is_in_brackets(void **state)
+{
+	char *text = rows_of("record=host\tid=aaaa-1\tname=web\tpid=10\tlive=0\n"
+			     "record=host\tid=bbbb-2\tname=web\tpid=20\tlive=1\n"
+			     "record=cover\tkey=f:a\thost=aaaa-1\tmode=EX\tfence=7\tpid=11\tcommand=flock\tage_ms=61000\tstate=unknown\n"
+			     "record=cover\tkey=f:b\thost=bbbb-2\tmode=EX\tfence=8\tage_ms=61000\tstate=held\n");
+
+	(void)state;
+	/* Two hosts of one name are told apart. */
+	assert_string_equal(text, "a  EX  web/aaaa  (11)  (flock)  1m01s  7  unknown\n"
+				  "b  EX  web/bbbb  ?     ?        1m01s  8  held\n");
+	free(text);
+}
+
+static void test_many_holders_of_one_cover_are_counted(void **state)
+{
+	char said[2000] = "record=cover\tkey=f:a\thost=h\tmode=SH\tfence=7\tage_ms=1000\tstate=held\n";
+	char *text, *row;
+	int rows = 0;
+
+	(void)state;
+	for (int i = 0; i < 13; i++)
+		sprintf(said + strlen(said), "record=holder\tkey=f:a\thost=h\tpid=%d\tcommand=r\tmode=SH%s\n", 100 + i, i ? "" : "\tage_ms=5000");
+	text = rows_of(said);
+	for (row = text; (row = strchr(row, '\n')); row++)
+		rows++;
+	assert_int_equal(rows, 11);
+	assert_non_null(strstr(text, "a  SH  h  100  r       5s  7  held\n"));
+	assert_non_null(strstr(text, "a  SH  h  109  r       1s  7  held\n"));
+	assert_non_null(strstr(text, "a  SH  h  + 3  (more)      7  held\n"));
+	free(text);
+}
+
 static void test_json_is_well_formed_whatever_the_name(void **state)
 {
 	struct fake fake = { .type = WIRE_END, .records = records };
@@ -261,6 +314,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_the_table_shows_holders_then_waiters_in_order),
+		cmocka_unit_test(test_who_asked_for_a_cover_of_a_silent_host_is_in_brackets),
+		cmocka_unit_test(test_many_holders_of_one_cover_are_counted),
 		cmocka_unit_test(test_json_is_well_formed_whatever_the_name),
 		cmocka_unit_test(test_json_escapes_what_must_be),
 		cmocka_unit_test(test_nothing_in_a_name_reaches_the_terminal_raw),

@@ -215,6 +215,68 @@ static void test_status_shows_hosts_covers_and_waiters(void **state)
 		assert_true(strncmp(a.events[i].text, "cover|", 6) != 0);
 }
 
+static void test_a_host_asks_another_one_and_is_told(void **state)
+{
+	static char long_text[STORE_TELL_MAX + 1];
+	const struct event *event;
+	char b_id[64];
+
+	(void)state;
+	snprintf(b_id, sizeof(b_id), "%s", store_host_id(b.store));
+	store_ask(a.store, 4711, K);
+	await_event(&a, EV_REACHED, "end", 4711, 1);
+	assert_non_null(host_find(&a, EV_REACHED, b_id, 4711));
+	event = await_event(&b, EV_ASKED, store_host_id(a.store), 4711, 1);
+	assert_string_equal(event->text, K);
+	assert_null(host_find(&a, EV_ASKED, NULL, 0));
+	memset(long_text, 'x', STORE_TELL_MAX);
+	store_tell(b.store, store_host_id(a.store), 4711, 0, TELL_MORE, long_text);
+	store_tell(b.store, store_host_id(a.store), 4712, 1, TELL_END, "the end");
+	event = await_event(&a, EV_TOLD, b_id, 4711, 1);
+	assert_int_equal(event->fence, 0);
+	assert_int_equal(event->waiting, TELL_MORE);
+	event = await_event(&a, EV_TOLD, b_id, 4712, 1);
+	assert_int_equal(event->fence, 1);
+	assert_int_equal(event->waiting, TELL_END);
+	assert_string_equal(event->text, "the end");
+	/* Neither has a number: the next push is the first. */
+	acquire(&a, 1, MODE_EX);
+	wait_in_line(&b, 2, MODE_EX);
+	await_event(&a, EV_RECALL, K, 0, 0.25);
+}
+
+static void test_a_question_without_a_connection_ends_at_once(void **state)
+{
+	(void)state;
+	server_stop(&server);
+	await_state(&a, STORE_CONNECTING, 5);
+	host_mark(&a);
+	store_ask(a.store, 5, NULL);
+	store_tell(a.store, "somebody", 5, 0, TELL_END, "lost");
+	assert_int_equal(await_event(&a, EV_REACHED, "end", 5, 0.5)->fence, ENOTCONN);
+}
+
+/* Whoever may write to the channel: nothing is believed, nothing breaks, and what has a number is numbered as before. */
+static void test_damaged_talk_is_ignored(void **state)
+{
+	static const char *const bad[] = { "D", "D\\x00A", "D\\x00A\\x00no-number\\x00f:x", "A\\x00B\\x007\\x000\\x009\\x00text", "A\\x00B\\x007\\x00x\\x000\\x00text",
+					   "A\\x00B\\x007\\x000", "X\\x00B\\x007\\x000", "G\\x00f:x\\x001\\x002\\x009\\x000", "" };
+	char inc[64];
+
+	(void)state;
+	assert_int_equal(sscanf(server_do(&server, "HGET dlock:{test/0}:meta inc"), "$%*d %63s", inc), 1);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		server_do(&server, "PUBLISH dlock:{test/0}:p:%s \"0\\x00%s\\x00%s\"", store_host_id(a.store), inc, bad[i]);
+	server_do(&server, "PUBLISH dlock:{test/0}:p:%s \"0\\x00other-inc\\x00D\\x00B\\x009\\x00\"", store_host_id(a.store));
+	/* A good one comes behind them all. */
+	server_do(&server, "PUBLISH dlock:{test/0}:p:%s \"0\\x00%s\\x00D\\x00B\\x008\\x00\"", store_host_id(a.store), inc);
+	await_event(&a, EV_ASKED, "B", 8, 1);
+	assert_int_equal(host_count(&a, EV_ASKED), 1);
+	assert_null(host_find(&a, EV_TOLD, NULL, 0));
+	assert_null(host_find(&a, EV_GRANTED, NULL, 0));
+	acquire(&a, 1, MODE_EX);
+}
+
 /* --- leases --- */
 
 static bool observed(void *arg)
@@ -570,6 +632,9 @@ int main(int argc, char **argv)
 		STARTED(test_a_withdrawn_request_is_not_granted),
 		STARTED(test_many_operations_in_a_row_are_answered_in_order),
 		STARTED(test_status_shows_hosts_covers_and_waiters),
+		STARTED(test_a_host_asks_another_one_and_is_told),
+		STARTED(test_a_question_without_a_connection_ends_at_once),
+		STARTED(test_damaged_talk_is_ignored),
 		STARTED(test_a_silent_host_is_expired_after_the_lease_time_and_not_before),
 		STARTED(test_a_host_that_leaves_frees_its_locks_at_once),
 		STARTED(test_the_lease_is_renewed_and_its_deadlines_follow),
