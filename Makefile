@@ -15,7 +15,7 @@ V ?=
 T ?=
 
 # As many jobs as processors, unless the caller said how many.
-ifeq ($(filter -j%,$(MAKEFLAGS)),)
+ifeq ($(MAKELEVEL)$(filter -j%,$(MAKEFLAGS)),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
 

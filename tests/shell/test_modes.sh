@@ -129,7 +129,7 @@ test_try_is_never_refused_when_nobody_holds() {
 
 # With more to run than the machine has processors: messages are read late and many at a time.
 test_try_is_never_refused_under_load() {
-	local load host n=0 pids='' load_pids=''
+	local host n=0 pids='' load_pids=''
 	for _ in 1 2 3; do
 		timeout 40 sh -c 'while :; do :; done' "$WORK" & load_pids="$load_pids $!"
 	done
