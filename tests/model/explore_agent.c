@@ -183,11 +183,25 @@ static enum lock_mode kernel_probe(const struct x_host *host, enum lock_mode wan
 	return MODE_NONE;
 }
 
-/* After an event: a probe that takes no time, and a look at the helper's lock. */
+/* What programs may lock without asking; those that have seen it otherwise will notice. */
+static void publish(struct x_host *host, const struct x_def *def)
+{
+	uint8_t mode = def->scenario->standing ? (uint8_t)cover_standing(&host->cover) : MODE_NONE;
+
+	if (mode == host->standing)
+		return;
+	host->standing = mode;
+	for (int c = 0; c < X_CALLS; c++)
+		if (host->calls[c].standing)
+			host->calls[c].moved = 1;
+}
+
+/* After an event: what is published, a probe that takes no time. */
 static void settle(struct x_world *w, const struct x_def *def, int h)
 {
 	struct x_host *host = &w->host[h];
 
+	publish(host, def);	/* closed before the probe */
 	while (!def->scenario->async_probe && host->probe != PROBE_NONE && !w->violation) {
 		enum lock_mode held = kernel_probe(host, host->probe_want);
 
@@ -197,8 +211,7 @@ static void settle(struct x_world *w, const struct x_def *def, int h)
 			x_world_fail(w, X_LIVELOCK, "the agent probes without end");
 		cover_probed(&host->cover, held);
 	}
-	if (host->helper == HELPER_NONE && host->held[0] && host->probe == PROBE_NONE)
-		x_world_fail(w, X_BROKEN, "the agent has forgotten a lock of its own");
+	publish(host, def);
 	if (host->cover.fence > 200)
 		x_world_fail(w, X_LIVELOCK, "the cover changes hands without end");
 }
@@ -259,6 +272,27 @@ void x_agent_offer_over(struct x_world *w, const struct x_def *def, int h, int c
 	settle(w, def, h);
 	call->attempt++;
 	x_agent_request(w, def, h, c);
+}
+
+void x_agent_lapsed(struct x_world *w, const struct x_def *def, int h, int c)
+{
+	struct cover *cover = cover_of(w, h);
+	struct x_call *call = &w->host[h].calls[c];
+
+	x_say("host %d agent: the GO of program %d counts no more", h, c / X_OPS);
+	call->lapsed = 1;
+	cover_done(cover, (uint64_t)(call->attempt << 8 | (c + 1)));
+	settle(w, def, h);
+}
+
+bool x_agent_stands(struct x_world *w, const struct x_def *def, int h, enum lock_mode mode)
+{
+	struct cover *cover = cover_of(w, h);
+	bool yes = cover_stands(cover, mode);
+
+	x_say("host %d agent: a lock taken meanwhile (%s) %s", h, x_mode_names[mode], yes ? "stands" : "must go");
+	(void)def;
+	return yes;
 }
 
 /* The store has granted a request: from now on a try may be refused for it. */

@@ -108,6 +108,7 @@ void x_world_init(struct x_world *w, const struct x_def *def)
 	w->interrupts = def->scenario->interrupts;
 	w->idles = def->scenario->idles;
 	w->offers = def->scenario->offers;
+	w->lapses = def->scenario->lapses;
 }
 
 bool x_kernel_conflict(const struct x_host *host, int desc, enum lock_mode mode)
@@ -163,7 +164,7 @@ static void close_descriptions(struct x_world *w, const struct x_def *def, int h
 			if (q != p && (def->refs[h][d] & (1u << q)) && host->progs[q].state != P_OVER)
 				open = true;
 		if (!open)
-			host->held[d] = MODE_NONE;
+			host->held[d] = host->unsure[d] = MODE_NONE;
 	}
 }
 
@@ -185,7 +186,7 @@ static void do_op(struct x_world *w, const struct x_def *def, int h, int p)
 		return;
 	case OP_UNLOCK:
 		x_say("host %d program %d: unlocks description %d", h, p, op.desc);
-		host->held[op.desc] = MODE_NONE;
+		host->held[op.desc] = host->unsure[op.desc] = MODE_NONE;
 		prog->pc++;
 		return;
 	}
@@ -196,12 +197,88 @@ static void do_op(struct x_world *w, const struct x_def *def, int h, int p)
 	for (int d = 1; d < X_DESCS; d++)
 		if (op.mode == MODE_SH && host->held[d] == MODE_SH)
 			call->nested = 1;
-	prog->state = P_WAITS;
 	prog->refused = false;
+	if (host->standing >= op.mode) {
+		x_say("host %d program %d: sees a standing GO", h, p);
+		call->standing = call->licensed = 1;
+		prog->state = P_STANDING;
+		return;
+	}
+	prog->state = P_WAITS;
 	x_agent_request(w, def, h, call_of(p, prog));
 }
 
-static void do_receive(struct x_world *w, int h, int p)
+/* The kernel's lock is there: is the GO still? */
+static void took(struct x_host *host, struct x_prog *prog, const struct x_call *call)
+{
+	if (host->held[call->desc] != call->mode)
+		host->unsure[call->desc] = 1;
+	host->held[call->desc] = call->mode;
+	prog->state = P_TOOK;
+}
+
+/* A standing GO did not help: ask. */
+static void ask_after_all(struct x_world *w, const struct x_def *def, int h, int p)
+{
+	struct x_prog *prog = &w->host[h].progs[p];
+	struct x_call *call = &w->host[h].calls[call_of(p, prog)];
+
+	prog->state = P_WAITS;
+	call->attempt = (uint8_t)(call->attempt + call->lapsed);
+	call->standing = call->moved = call->lapsed = call->licensed = 0;
+	x_agent_request(w, def, h, call_of(p, prog));
+}
+
+static void do_take_standing(struct x_world *w, const struct x_def *def, int h, int p)
+{
+	struct x_host *host = &w->host[h];
+	struct x_prog *prog = &host->progs[p];
+	struct x_call *call = &host->calls[call_of(p, prog)];
+
+	if (host->held[call->desc] != call->mode) {
+		host->held[call->desc] = host->unsure[call->desc] = MODE_NONE;
+		if (x_kernel_conflict(host, call->desc, call->mode)) {
+			x_say("host %d program %d: somebody here has the lock", h, p);
+			if (!call->try || call->moved) {
+				ask_after_all(w, def, h, p);
+				return;
+			}
+			refused(w, h, p, "the kernel");
+			call_returns(w, h, p, 0, true);
+			return;
+		}
+	}
+	x_say("host %d program %d: has taken the lock, %s", h, p, x_mode_names[call->mode]);
+	took(host, prog, call);
+}
+
+static void do_confirm(struct x_world *w, const struct x_def *def, int h, int p)
+{
+	struct x_host *host = &w->host[h];
+	struct x_prog *prog = &host->progs[p];
+	struct x_call *call = &host->calls[call_of(p, prog)];
+
+	if ((call->lapsed || call->moved) && !x_agent_stands(w, def, h, call->mode)) {
+		prog->state = P_UNDO;
+		return;
+	}
+	x_say("host %d program %d: its lock stands, %s", h, p, x_mode_names[call->mode]);
+	if (host->held[call->desc] == call->mode)	/* else another process converts it just now */
+		host->unsure[call->desc] = 0;
+	call_returns(w, h, p, 0, false);
+}
+
+static void do_undo(struct x_world *w, const struct x_def *def, int h, int p)
+{
+	struct x_host *host = &w->host[h];
+	int d = host->calls[call_of(p, &host->progs[p])].desc;
+
+	x_say("host %d program %d: undoes its lock", h, p);
+	host->held[d] = host->unsure[d] = MODE_NONE;
+	ask_after_all(w, def, h, p);
+}
+
+static void do_receive(struct x_world *w, const struct x_def *def, int h, int p)
 {
 	struct x_host *host = &w->host[h];
 	struct x_prog *prog = &host->progs[p];
@@ -215,15 +292,24 @@ static void do_receive(struct x_world *w, int h, int p)
 		return;
 	}
 	call->out = OUT_NOTHING;
+	if (host->held[call->desc] == call->mode && call->lapsed) {
+		took(host, prog, call);
+		return;
+	}
 	if (host->held[call->desc] == call->mode) {
 		x_say("host %d program %d: GO, has the lock already", h, p);
 		call_returns(w, h, p, IN_DONE, false);
 		return;
 	}
-	host->held[call->desc] = MODE_NONE;
+	host->held[call->desc] = host->unsure[call->desc] = MODE_NONE;
 	if (!call->try) {
 		x_say("host %d program %d: GO, calls the kernel", h, p);
 		prog->state = P_KERNEL;
+		return;
+	}
+	if (x_kernel_conflict(host, call->desc, call->mode) && call->lapsed) {
+		x_say("host %d program %d: refused by the kernel too late, asks anew", h, p);
+		ask_after_all(w, def, h, p);
 		return;
 	}
 	if (x_kernel_conflict(host, call->desc, call->mode)) {
@@ -231,8 +317,12 @@ static void do_receive(struct x_world *w, int h, int p)
 		call_returns(w, h, p, IN_DONE, true);
 		return;
 	}
-	host->held[call->desc] = call->mode;
 	x_say("host %d program %d: GO, its try has the lock", h, p);
+	if (call->lapsed) {
+		took(host, prog, call);
+		return;
+	}
+	host->held[call->desc] = call->mode;
 	call_returns(w, h, p, IN_DONE, false);
 }
 
@@ -248,7 +338,7 @@ static void do_answer(struct x_world *w, int h, int p)
 		return;
 	}
 	if (prog->looked == MODE_SH && call->mode == MODE_EX)
-		host->held[call->desc] = MODE_NONE;
+		host->held[call->desc] = host->unsure[call->desc] = MODE_NONE;
 	x_say("host %d program %d: says it holds %s%s", h, p, x_mode_names[prog->looked],
 	      prog->looked == MODE_SH ? ", has dropped it" : "");
 	call->in[call->in_count++] = (uint8_t)(IN_HELD + 4 * prog->looked);
@@ -263,8 +353,11 @@ static void do_kill(struct x_world *w, int h, int p)
 
 	x_say("host %d program %d: is killed", h, p);
 	w->kills--;
-	if (prog->state == P_WAITS || prog->state == P_LOOKED || prog->state == P_KERNEL)
-		call_returns(w, h, p, IN_CLOSE, false);
+	if (prog->state >= P_WAITS && prog->state <= P_UNDO) {
+		const struct x_call *call = &host->calls[call_of(p, prog)];
+
+		call_returns(w, h, p, call->standing || call->lapsed ? 0 : IN_CLOSE, false);
+	}
 	prog->state = P_DYING;
 }
 
@@ -274,7 +367,10 @@ static void do_interrupt(struct x_world *w, int h, int p)
 
 	x_say("host %d program %d: EINTR", h, p);
 	w->interrupts--;
-	call_returns(w, h, p, host->progs[p].state == P_KERNEL ? IN_DONE : IN_CLOSE, false);
+	if (host->calls[call_of(p, &host->progs[p])].lapsed)
+		call_returns(w, h, p, 0, false);
+	else
+		call_returns(w, h, p, host->progs[p].state == P_KERNEL ? IN_DONE : IN_CLOSE, false);
 }
 
 /* Messages of finished calls that the agent has not read. */
@@ -301,11 +397,16 @@ static bool prog_step(const struct x_world *w, const struct x_def *def, struct x
 	case STEP_ANSWER:
 		return prog->state == P_LOOKED;
 	case STEP_TAKE:
-		return prog->state == P_KERNEL && !x_kernel_conflict(host, call->desc, call->mode);
+		return prog->state == P_STANDING ||
+		       (prog->state == P_KERNEL && !x_kernel_conflict(host, call->desc, call->mode));
+	case STEP_CONFIRM:
+		return prog->state == P_TOOK;
+	case STEP_UNDO:
+		return prog->state == P_UNDO;
 	case STEP_REAP:
 		return prog->state == P_DYING;
 	case STEP_KILL:
-		return w->kills && (prog->state <= P_KERNEL || prog->state == P_HOLDS);
+		return w->kills && (prog->state <= P_UNDO || prog->state == P_HOLDS);
 	default: /* STEP_INTERRUPT */
 		return w->interrupts && (prog->state == P_WAITS || prog->state == P_KERNEL) && !call->try;
 	}
@@ -344,7 +445,11 @@ bool x_world_possible(const struct x_world *w, const struct x_def *def, struct x
 		return w->idles && host->cover.mode != MODE_NONE;
 	case STEP_OFFER:
 		return w->offers && host->calls[s.arg].live && host->calls[s.arg].out == OUT_GO &&
-		       !host->calls[s.arg].try && !host->calls[s.arg].attempt;
+		       !host->calls[s.arg].try && !host->calls[s.arg].attempt && !host->calls[s.arg].lapsed;
+	case STEP_LAPSE:
+		return w->lapses && host->calls[s.arg].live && !host->calls[s.arg].over && !host->calls[s.arg].lapsed &&
+		       (host->calls[s.arg].out == OUT_GO || host->progs[s.arg / X_OPS].state == P_KERNEL) &&
+		       call_of(s.arg / X_OPS, &host->progs[s.arg / X_OPS]) == s.arg;
 	default:
 		return prog_step(w, def, s);
 	}
@@ -352,7 +457,8 @@ bool x_world_possible(const struct x_world *w, const struct x_def *def, struct x
 
 int x_world_steps(const struct x_world *w, const struct x_def *def, struct x_step *ret_steps)
 {
-	static const uint8_t by_prog[] = { STEP_RECV, STEP_ANSWER, STEP_TAKE, STEP_REAP, STEP_OP, STEP_KILL, STEP_INTERRUPT };
+	static const uint8_t by_prog[] = { STEP_RECV, STEP_ANSWER, STEP_TAKE, STEP_CONFIRM, STEP_UNDO,
+					   STEP_REAP, STEP_OP, STEP_KILL, STEP_INTERRUPT };
 	static const uint8_t by_host[] = { STEP_STORE, STEP_REPLY, STEP_WON, STEP_WIN_TOLD, STEP_WAIT_ENDED,
 					   STEP_PROBE, STEP_PROBED, STEP_BREAK, STEP_IDLE };
 	struct x_step s;
@@ -378,6 +484,7 @@ int x_world_steps(const struct x_world *w, const struct x_def *def, struct x_ste
 					continue;
 				TRY_STEP(STEP_AGENT, c);
 				TRY_STEP(STEP_OFFER, c);
+				TRY_STEP(STEP_LAPSE, c);
 			}
 		}
 		for (size_t k = 0; k < sizeof by_host; k++)
@@ -397,7 +504,8 @@ static void check_overlap(struct x_world *w, const struct x_def *def)
 
 	for (int h = 0; h < def->hosts; h++)
 		for (int d = 1; d < X_DESCS; d++)
-			most[h] = mode_max(most[h], w->host[h].held[d]);
+			if (!w->host[h].unsure[d])
+				most[h] = mode_max(most[h], w->host[h].held[d]);
 	for (int h = 0; h < def->hosts; h++)
 		for (int g = 0; g < h; g++)
 			if (mode_conflicts(most[h], most[g]))
@@ -466,7 +574,7 @@ void x_world_do(struct x_world *w, const struct x_def *def, struct x_step s)
 		do_op(w, def, h, s.arg);
 		break;
 	case STEP_RECV:
-		do_receive(w, h, s.arg);
+		do_receive(w, def, h, s.arg);
 		break;
 	case STEP_ANSWER:
 		do_answer(w, h, s.arg);
@@ -474,11 +582,25 @@ void x_world_do(struct x_world *w, const struct x_def *def, struct x_step s)
 	case STEP_TAKE: {
 		const struct x_call *call = &host->calls[call_of(s.arg, prog)];
 
-		host->held[call->desc] = call->mode;
+		if (prog->state == P_STANDING) {
+			do_take_standing(w, def, h, s.arg);
+			break;
+		}
 		x_say("host %d program %d: has the lock, %s", h, s.arg, x_mode_names[call->mode]);
+		if (call->lapsed) {
+			took(host, prog, call);
+			break;
+		}
+		host->held[call->desc] = call->mode;
 		call_returns(w, h, s.arg, IN_DONE, false);
 		break;
 	}
+	case STEP_CONFIRM:
+		do_confirm(w, def, h, s.arg);
+		break;
+	case STEP_UNDO:
+		do_undo(w, def, h, s.arg);
+		break;
 	case STEP_REAP:
 		x_say("host %d program %d: the kernel has closed its descriptors", h, s.arg);
 		prog->state = P_OVER;
@@ -529,6 +651,10 @@ void x_world_do(struct x_world *w, const struct x_def *def, struct x_step s)
 	case STEP_IDLE:
 		w->idles--;
 		x_agent_idle(w, def, h);
+		break;
+	case STEP_LAPSE:
+		w->lapses--;
+		x_agent_lapsed(w, def, h, s.arg);
 		break;
 	default: /* STEP_OFFER */
 		w->offers--;

@@ -44,6 +44,8 @@ struct x_scenario {
 	uint8_t interrupts;	/* EINTR while waiting */
 	uint8_t idles;		/* the linger time is over */
 	uint8_t offers;		/* an offer is not taken in time */
+	uint8_t lapses;		/* a GO grows too old before its lock is there */
+	bool standing;		/* quiet covers are published: programs lock without asking (shim/standing.h) */
 	bool async_probe;	/* the probe takes time, its answer comes later */
 	bool pushes_in_order;
 	bool sockets_first;	/* the agent handles its programs' messages before it starts anything else */
@@ -63,7 +65,8 @@ struct x_def {
 	uint8_t refs[X_HOSTS][X_DESCS];	/* bit of each program that has this description open */
 };
 
-enum x_prog_state { P_READY, P_WAITS, P_LOOKED, P_KERNEL, P_DYING, P_OVER, P_HOLDS, P_ABSENT };
+/* P_STANDING: has seen a standing GO; P_TOOK: has a lock that is not confirmed; P_UNDO: must give it up. */
+enum x_prog_state { P_READY, P_WAITS, P_LOOKED, P_KERNEL, P_STANDING, P_TOOK, P_UNDO, P_DYING, P_OVER, P_HOLDS, P_ABSENT };
 
 struct x_prog {
 	uint8_t state, pc, looked, refused;
@@ -81,6 +84,9 @@ struct x_call {			/* one lock call and its connection */
 	uint8_t excused;	/* a refusal is right: at some moment of the call somebody held or could */
 	uint8_t licensed;	/* told GO, or granted by the store */
 	uint8_t nested;		/* shared, and began while this host held shared, which it still does */
+	uint8_t standing;	/* by a standing GO, no connection */
+	uint8_t moved;		/* which has changed since it was seen */
+	uint8_t lapsed;		/* its GO counts no more */
 	uint8_t behind;		/* exclusive, and began when the agent knew of somebody elsewhere who waits */
 };
 
@@ -92,6 +98,8 @@ struct x_host {
 	struct cover_request requests[X_REQUESTS];
 	struct cover_try tries[X_TRIES];
 	uint8_t held[X_DESCS];	/* the kernel: what each description holds */
+	uint8_t unsure[X_DESCS]; /* … but the call that took it has not returned */
+	uint8_t standing;	/* the mode that is published */
 	uint8_t helper, helper_mode, helper_cancelled;
 	uint8_t probe, probe_want, probe_held;
 	uint8_t cmd_count, push_count;
@@ -115,16 +123,16 @@ enum x_violation {
 struct x_world {
 	struct x_host host[X_HOSTS];
 	struct x_store store;
-	uint8_t repeats, breaks, kills, interrupts, idles, offers;
+	uint8_t repeats, breaks, kills, interrupts, idles, offers, lapses;
 	uint8_t violation;
 	const char *why;
 };
 
 enum x_step_kind {
-	STEP_OP, STEP_RECV, STEP_ANSWER, STEP_TAKE, STEP_REAP, STEP_AGENT, STEP_STORE, STEP_REPLY, STEP_PUSH,
+	STEP_OP, STEP_RECV, STEP_ANSWER, STEP_TAKE, STEP_CONFIRM, STEP_UNDO, STEP_REAP, STEP_AGENT, STEP_STORE, STEP_REPLY, STEP_PUSH,
 	STEP_WON, STEP_WIN_TOLD, STEP_WAIT_ENDED, STEP_PROBE, STEP_PROBED,
 	STEP_FAULTS,		/* from here on: what need not happen */
-	STEP_REPEAT = STEP_FAULTS, STEP_BREAK, STEP_KILL, STEP_INTERRUPT, STEP_IDLE, STEP_OFFER,
+	STEP_REPEAT = STEP_FAULTS, STEP_BREAK, STEP_KILL, STEP_INTERRUPT, STEP_IDLE, STEP_OFFER, STEP_LAPSE,
 };
 
 struct x_step {
@@ -163,6 +171,9 @@ void x_agent_probe(struct x_world *w, int h);
 void x_agent_probed(struct x_world *w, const struct x_def *def, int h);
 void x_agent_idle(struct x_world *w, const struct x_def *def, int h);
 void x_agent_offer_over(struct x_world *w, const struct x_def *def, int h, int call);
+/* The GO counts no more; whether the lock that was taken by one may stay. */
+void x_agent_lapsed(struct x_world *w, const struct x_def *def, int h, int call);
+bool x_agent_stands(struct x_world *w, const struct x_def *def, int h, enum lock_mode mode);
 void x_net_store(struct x_world *w, int h);
 void x_net_break(struct x_world *w, int h);
 bool x_kernel_conflict(const struct x_host *host, int desc, enum lock_mode mode);
