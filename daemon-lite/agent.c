@@ -210,7 +210,7 @@ static void scanned_lock(void *arg, pid_t pid, const char *fd_path, enum lock_mo
 	    rules_find(&agent->rules, identity->path, strlen(identity->path), &match) &&
 	    rules_expand(match.name, match.pattern, identity->path, key + 2, sizeof key - 2) >= 0) {
 		name = name_find(agent, key);
-		if (name && !name_add_file(name, own, &identity->id, identify_is_local(own), NULL)) {
+		if (name && !name_add_file(name, &own, &identity->id, identify_is_local(own), NULL)) {
 			name_keep_files(name);
 			log_info("%s: held by pid %d", key, (int)pid);
 		}

@@ -143,8 +143,12 @@ struct name {
 struct name *name_find(struct agent *agent, const char *key);
 /* Finds or makes it. NULL when out of memory. on_lost may be NULL (resumed; set when a rule is known). */
 struct name *name_get(struct agent *agent, const char *key, const char *on_lost);
-/* Makes sure that the inode of fd is among the name's files (opens it once more). path: as programs see it, or NULL. 0 or -errno. */
-int name_add_file(struct name *name, int fd, const struct inode_id *id, bool local, const char *path);
+bool name_has_file(const struct name *name, const struct inode_id *id);
+/*
+ * Makes sure that the inode is among the name's files. *own: the agent's own description of it, or the -errno of its
+ * opening; taken (-1) if it is needed. path: as programs see it, or NULL. 0 or -errno.
+ */
+int name_add_file(struct name *name, int *own, const struct inode_id *id, bool local, const char *path);
 /* The same with a descriptor of the agent's own, which the name takes over. */
 int name_adopt_file(struct name *name, int own_fd, const struct inode_id *id, bool local);
 /* Gives the guard a copy of each file it has not got yet. */

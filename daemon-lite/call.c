@@ -231,10 +231,11 @@ static void identified(void *arg)
 	struct rules_match match;
 	char key[RULES_NAME_MAX + 2], text[600];
 	struct name *name;
-	int fd = client->fd, err;
+	int err;
 
 	if (client->closed) {
-		close(fd);
+		helper_close(agent->loop, client->fd, client->local);
+		helper_close(agent->loop, client->own_fd, client->local);
 		client_release(client);
 		return;
 	}
@@ -265,10 +266,12 @@ static void identified(void *arg)
 		return;
 	}
 	name->active_ns = loop_now_ns();
-	err = name_add_file(name, fd, &identity->id, client->local,
-			    identity->deleted ? NULL : identity->path);
-	close(fd);
-	client->fd = -1;
+	if (client->local)
+		client->own_fd = name_has_file(name, &identity->id) ? -1 : identify_reopen(client->fd);
+	err = name_add_file(name, &client->own_fd, &identity->id, client->local, identity->deleted ? NULL : identity->path);
+	helper_close(agent->loop, client->own_fd, client->local);
+	helper_close(agent->loop, client->fd, client->local);
+	client->fd = client->own_fd = -1;
 	if (err) {
 		snprintf(text, sizeof text, "the agent (uid %d) cannot open %.400s: %s", (int)geteuid(), identity->path,
 			 strerror(-err));
@@ -287,6 +290,8 @@ static void identify_job(void *arg)
 	struct client *client = arg;
 
 	client->kind = identify_fd(client->fd, client->identity);
+	if (client->kind == IDENTIFY_MANAGED && !client->local)
+		client->own_fd = identify_reopen(client->fd);
 }
 
 static bool valid_request(const struct wire_msg *msg)

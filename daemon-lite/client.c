@@ -22,6 +22,7 @@
 #include "../shim/wire.h"
 #include "agent.h"
 #include "client.h"
+#include "klock.h"
 #include "query.h"
 #include "records.h"
 
@@ -112,8 +113,10 @@ void client_close(struct client *client)
 		loop_io_del(agent->loop, &client->process);
 		close(client->process.fd);
 	}
-	if (client->fd >= 0 && state != CLIENT_IDENTIFY)
-		close(client->fd);
+	if (state != CLIENT_IDENTIFY) {
+		helper_close(agent->loop, client->fd, client->local);
+		helper_close(agent->loop, client->own_fd, client->local);
+	}
 	list_remove(&client->parked);
 	list_remove(&client->answers);
 	hash_remove(&agent->clients, &client->node);
@@ -360,7 +363,7 @@ void client_accept(struct agent *agent, int listen_fd)
 			return;
 		}
 		client->agent = agent;
-		client->fd = client->process.fd = -1;
+		client->fd = client->own_fd = client->process.fd = -1;
 		client->io = (struct loop_io){ .fd = fd, .events = EPOLLIN, .fn = client_event, .arg = client };
 		client->timer = (struct loop_timer){ .fn = call_timer_fired, .arg = client };
 		list_init(&client->parked);

@@ -31,6 +31,7 @@ struct client {
 	struct identity *identity;
 	enum identify_kind kind;
 	bool local;			/* the file's filesystem makes nobody wait */
+	int own_fd;			/* else: opened once more for the name, by the helper thread; -errno: could not */
 	unsigned session;		/* of the GO */
 	uint64_t valid_ns;		/* the GO counts until then */
 	char *lapsed;			/* it counts no more: the name's key, and `name` is NULL */

@@ -20,10 +20,12 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "loop.h"
 
@@ -220,6 +222,17 @@ int helper_run(struct loop *loop, void (*fn)(void *arg), void (*done)(void *arg)
 		free(helper);
 	}
 	return r;
+}
+
+static void close_job(void *arg)
+{
+	close((int)(intptr_t)arg);
+}
+
+void helper_close(struct loop *loop, int fd, bool local)
+{
+	if (fd >= 0 && (local || helper_run(loop, close_job, NULL, (void *)(intptr_t)fd)))
+		close(fd);
 }
 
 /* --- waiting for a lock ------------------------------------------------ */

@@ -5,6 +5,8 @@
 #ifndef DLOCK_KLOCK_H
 #define DLOCK_KLOCK_H
 
+#include <stdbool.h>
+
 #include "../shim/mode.h"
 
 struct loop;
@@ -32,5 +34,8 @@ void klock_unlock(int fd);
 
 /* Runs fn(arg) on a helper thread, then done(arg) on the loop's thread. For calls that can block. Threads are kept for reuse, as many as run at once, at most 64; more wait in line. */
 int helper_run(struct loop *loop, void (*fn)(void *arg), void (*done)(void *arg), void *arg);
+
+/* Closes a descriptor (-1: none), on a helper thread unless its filesystem is local: close() can block too. */
+void helper_close(struct loop *loop, int fd, bool local);
 
 #endif

@@ -233,7 +233,7 @@ static void file_close(struct name *name, struct name_file *file)
 	publish_drop(&file->standing);	/* before the inode's number can be another file's */
 	if (file->kept)
 		guard_drop(name->agent->link, (uint64_t)file->fd);
-	close(file->fd);
+	helper_close(name->agent->loop, file->fd, file->local);
 }
 
 /* Drops files that nobody can lock any more: deleted, free, and not the only one. */
@@ -434,22 +434,32 @@ void name_keep_files(struct name *name)
 	}
 }
 
-int name_add_file(struct name *name, int fd, const struct inode_id *id, bool local, const char *path)
+static size_t find_file(const struct name *name, const struct inode_id *id)
 {
 	size_t i = 0;
-	int own, err;
 
 	while (i < name->file_count && !same_inode(&name->files[i].id, id))
 		i++;
+	return i;
+}
+
+bool name_has_file(const struct name *name, const struct inode_id *id)
+{
+	return find_file(name, id) < name->file_count;
+}
+
+int name_add_file(struct name *name, int *own, const struct inode_id *id, bool local, const char *path)
+{
+	size_t i = find_file(name, id);
+	int err;
+
 	if (i == name->file_count) {
-		own = identify_reopen(fd);
-		if (own < 0)
-			return own;
-		err = name_adopt_file(name, own, id, local);
-		if (err) {
-			close(own);
+		if (*own < 0)
+			return *own;
+		err = name_adopt_file(name, *own, id, local);
+		if (err)
 			return err;
-		}
+		*own = -1;
 	}
 	if (path)
 		standing_hash(path, strlen(path), name->files[i].standing.path_hash);

@@ -153,6 +153,40 @@ if mode == "hold":
 	rm -rf "$(seen A d*)" "$(seen B d*)"
 }
 
+# The filesystem hangs at the moment at which the agent would open the file: what can be told from caches has been told.
+test_filesystem_that_hangs_holds_up_nobody_else() {
+	local agent n
+	skip_unless 'no bindfs, or mounts of users are not allowed' mount_bindfs && return
+	actor a A
+	ask a open rw "$(path_on A m/f)" >/dev/null
+	take c A held ex
+	agent=$(agent_pid A)
+	stat "$(path_on A m/f)" >/dev/null
+	kill -STOP "$FUSE"
+	tell a ex 0
+	for n in 1 2 3 4 5 6; do
+		expect_free A other
+		expect_free B other
+		nap 0.2
+	done
+	got c 0.1 && fail "the holder: $ANSWER"
+	expect 'it is the same agent' "$agent" "$(agent_pid A)"
+	kill -CONT "$FUSE"
+	got a 5
+	expect 'once the filesystem answers' 'ok 0' "$ANSWER"
+	expect_busy B m/f
+	kill_actor a
+	fusermount -uz "$WORK/A/locks/m"
+}
+mount_bindfs() {
+	[ "$HOSTS" = a ] && [ -e /dev/fuse ] && command -v bindfs >/dev/null || return 1
+	mkdir -p "$WORK/A/back" "$WORK/A/locks/m" "$WORK/B/locks/m"
+	bindfs -f --no-allow-other -o attr_timeout=60,entry_timeout=60 "$WORK/A/back" "$WORK/A/locks/m" >/dev/null 2>&1 &
+	FUSE=$!
+	disown $!
+	wait_until 5 mountpoint -q "$WORK/A/locks/m"
+}
+
 test_program_in_a_chroot_is_excluded() {
 	skip_unless 'needs root' not_control_root && return
 	take warm A warm ex		# from inside a chroot no agent can be started
