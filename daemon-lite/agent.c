@@ -19,6 +19,7 @@
 #include <sys/epoll.h>
 #include <sys/random.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -33,6 +34,8 @@
 #define SECOND_NS 1000000000u
 #define ACCEPT_PAUSE_NS 20000000u
 #define CONFIG_CHECK_NS 2000000u	/* a stat() of the configuration holds for so long; it costs as much as a lock in a tight loop */
+#define CROWDED_NS (60ull * SECOND_NS)	/* how often it is said that descriptors run out */
+#define SILENT_NS (5ull * SECOND_NS)	/* a client that sends nothing is dropped after so long; ACCEPT_PAUSE_NS when descriptors run out */
 #define EXIT_AGAIN 76		/* the configuration needs a new session: the guard starts an agent again */
 
 uint64_t agent_next_id(struct agent *agent)
@@ -459,6 +462,31 @@ static void close_standing(struct agent *agent)
 	for_each_name(agent, name_publish);
 }
 
+void agent_check_rules(struct agent *agent)
+{
+	char text[sizeof agent->config_error];
+	struct rules there;
+	bool good;
+
+	if (agent->config_restart || (agent->config_error[0] && agent->config_error_stamp))
+		return;		/* the configuration itself is not usable */
+	if (rules_open(agent->options.runtime_dir, &there) == 0) {
+		good = there.header->stamp == agent->config->stamp && !there.header->stale;
+		rules_close(&there);
+		if (good && agent->rules.header->stamp == agent->config->stamp) {
+			agent->config_error[0] = 0;
+			return;
+		}
+	}
+	if (load_rules(agent, text, sizeof text) == 0) {
+		log_info("the compiled rules in %s are made anew", agent->options.runtime_dir);
+		agent->config_error[0] = 0;
+	} else if (strcmp(text, agent->config_error)) {
+		snprintf(agent->config_error, sizeof agent->config_error, "%s", text);
+		log_error("%s", text);
+	}
+}
+
 void agent_check_config(struct agent *agent)
 {
 	struct config *config;
@@ -472,14 +500,18 @@ void agent_check_config(struct agent *agent)
 	agent->config_checked_ns = now;
 	stamp = stat(agent->config->file, &st) ? 0 : rules_stamp(&st);
 	if (stamp == agent->config->stamp) {
-		agent->config_error[0] = 0;
 		agent->config_error_stamp = 0;
 		agent->config_restart = false;
+		if (agent->rules.header->stamp != stamp)
+			agent_check_rules(agent);	/* they could not be written before */
+		else
+			agent->config_error[0] = 0;
 		return;
 	}
 	if (agent->config_error[0] && stamp == agent->config_error_stamp)
 		return;
 	agent->config_error_stamp = stamp;
+	agent->config_restart = false;
 	if (config_load(agent->config->file, &config, &error)) {
 		snprintf(agent->config_error, sizeof agent->config_error, "%s", error.text);
 		log_error("%s", error.text);
@@ -520,16 +552,20 @@ static void accept_again(struct loop_timer *timer)
 {
 	struct agent *agent = timer->arg;
 
+	clients_drop_silent(agent, loop_now_ns() - ACCEPT_PAUSE_NS);
 	loop_io_mod(agent->loop, &agent->listen_io, EPOLLIN);
 	if (agent->abstract_io.fd >= 0)
 		loop_io_mod(agent->loop, &agent->abstract_io, EPOLLIN);
 }
 
-void agent_pause_accepting(struct agent *agent)
+void agent_pause_accepting(struct agent *agent, int err)
 {
 	if (agent->accept_again.slot)
 		return;
-	log_warn("out of file descriptors: no more clients for a moment");
+	if (!agent->crowded_ns || loop_now_ns() - agent->crowded_ns > CROWDED_NS)
+		log_warn("no more clients for a moment, %zu are here: %s; is the limit of open files high enough?",
+			 agent->client_count, strerror(err));
+	agent->crowded_ns = loop_now_ns();
 	loop_io_mod(agent->loop, &agent->listen_io, 0);
 	if (agent->abstract_io.fd >= 0)
 		loop_io_mod(agent->loop, &agent->abstract_io, 0);
@@ -548,6 +584,29 @@ static void drain(struct agent *agent)
 {
 	if (!agent_any_held(agent))
 		agent_end(agent, 0);
+}
+
+/*
+ * Without its directory no new program finds this agent. It makes room: whoever
+ * connects now is refused, so the next program starts an agent in the directory
+ * that is there. What is held here stays this host's in the store, and stays
+ * guarded, until it is released.
+ */
+bool agent_is_replaced(struct agent *agent)
+{
+	if (agent->replaced || runtime_lock_stands(agent->options.runtime_dir, agent->options.lock_fd))
+		return agent->replaced;
+	log_error("the runtime directory %s was removed or replaced: this agent gives no new locks and ends when none is held",
+		  agent->options.runtime_dir);
+	agent->replaced = agent->draining = true;
+	close_standing(agent);
+	loop_io_del(agent->loop, &agent->listen_io);
+	shutdown(agent->link->listen_fd, SHUT_RDWR);	/* the guard's copies too */
+	if (agent->abstract_io.fd >= 0) {
+		loop_io_del(agent->loop, &agent->abstract_io);
+		shutdown(agent->abstract_io.fd, SHUT_RDWR);
+	}
+	return true;
 }
 
 static void signal_event(struct loop_io *io, uint32_t events)
@@ -603,6 +662,9 @@ static void tick(struct loop_timer *timer)
 	atomic_store(&agent->link->page->held, (uint32_t)agent->names.count);
 	check_lease(agent);
 	agent_check_config(agent);
+	agent_is_replaced(agent);
+	if (agent->client_count)
+		clients_drop_silent(agent, now - SILENT_NS);
 	if (agent->config_restart && !agent_any_held(agent)) {
 		log_info("starting again with the new configuration");
 		agent_end(agent, EXIT_AGAIN);
@@ -679,6 +741,7 @@ int agent_main(void *options, struct guard_link *link)
 
 	list_init(&agent.parked);
 	list_init(&agent.answers);
+	list_init(&agent.silent);
 	list_init(&agent.dead);
 	publish_reset(agent.options.standing);
 	if (config_load(agent.options.config_file, &agent.config, &error))

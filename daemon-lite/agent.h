@@ -60,6 +60,7 @@ struct agent_options {
 	const char *config_file;	/* NULL = default */
 	const char *runtime_dir;	/* in force */
 	bool on_demand;
+	int lock_fd;			/* of agent.lock in the runtime directory */
 	struct standing_table *standing;	/* NULL = every call asks */
 };
 
@@ -75,6 +76,7 @@ struct agent {
 	char state_text[512];
 	bool lost;			/* the session is gone; holders are being ended */
 	unsigned session;		/* rises when a session is lost */
+	bool replaced;			/* the runtime directory is not ours any more: drains, another agent serves */
 	bool draining;			/* told to end; waits for holders */
 	bool failing;			/* past last good + 2T/3 */
 	uint64_t void_floor;		/* the highest fence of any name that was forgotten */
@@ -83,6 +85,8 @@ struct agent {
 	size_t client_count;		/* connections */
 	struct list parked;		/* clients that wait for the lease or the session */
 	struct list answers;		/* clients with an answer to be sent by clients_answer() */
+	struct list silent;		/* clients that have sent nothing yet, oldest first */
+	uint64_t crowded_ns;		/* when it was said last that descriptors run out */
 	struct list dead;		/* clients to be freed after this round */
 	uint64_t next_id;
 	uint64_t busy_ns;		/* when there was work last (idle_exit) */
@@ -198,7 +202,10 @@ bool agent_may_go(struct agent *agent, const char **ret_why);
 uint64_t agent_valid_until(const struct agent *agent);
 /* Reads the configuration again if its file has changed. */
 void agent_check_config(struct agent *agent);
-void agent_pause_accepting(struct agent *agent);	/* out of descriptors: try again in a moment */
+void agent_check_rules(struct agent *agent);	/* the compiled rules as programs find them; made anew if need be */
+bool agent_is_replaced(struct agent *agent);	/* looks at the runtime directory */
+void agent_pause_accepting(struct agent *agent, int err);	/* no client can be taken: again in a moment */
+void clients_drop_silent(struct agent *agent, uint64_t since_ns); /* those that have sent nothing since then */
 uint64_t agent_next_id(struct agent *agent);
 /* Whether a program here holds a lock or waits for one. */
 bool agent_any_held(struct agent *agent);

@@ -321,6 +321,10 @@ void call_begin(struct client *client, const struct wire_msg *msg, int fd)
 		client_fail(client, ENOLCK, agent->config_error);
 		return;
 	}
+	if (agent->replaced && msg->type == WIRE_REQUEST) {
+		client_close(client);	/* it connects again, to the agent that is there now */
+		return;
+	}
 	if (agent->draining && msg->type == WIRE_REQUEST) {
 		client_fail(client, ENOLCK, "the agent was told to end and gives no new locks");
 		return;

@@ -10,10 +10,12 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -30,6 +32,7 @@
 #define SO_PEERPIDFD 77
 #endif
 
+#define FD_RESERVE 40	/* descriptors kept for the store, names and pidfds */
 #define ACCEPT_ROUND 64	/* connections taken in one round, so that nobody else starves */
 
 int client_send(struct client *client, const struct wire_msg *msg, const char *text)
@@ -119,6 +122,7 @@ void client_close(struct client *client)
 	}
 	list_remove(&client->parked);
 	list_remove(&client->answers);
+	list_remove(&client->silent);
 	hash_remove(&agent->clients, &client->node);
 	agent->client_count--;
 	agent->busy_ns = loop_now_ns();
@@ -257,7 +261,10 @@ static void on_message(struct client *client, const struct wire_msg *msg, const 
 		if (client->state != CLIENT_NEW)
 			break;
 		agent_check_config(agent);
-		if (agent->config_error[0])
+		agent_check_rules(agent);
+		if (agent_is_replaced(agent))
+			client_close(client);
+		else if (agent->config_error[0])
 			client_fail(client, ENOLCK, agent->config_error);
 		else
 			client_tell(client, WIRE_RULES_OK, 0, MODE_NONE);
@@ -296,6 +303,7 @@ static void client_readable(struct client *client)
 		client_close(client);
 		return;
 	}
+	list_remove(&client->silent);
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(&hdr); c; c = CMSG_NXTHDR(&hdr, c))
 		if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS && c->cmsg_len >= CMSG_LEN(sizeof fd))
 			memcpy(&fd, CMSG_DATA(c), sizeof fd);
@@ -344,17 +352,23 @@ static void client_event(struct loop_io *io, uint32_t events)
 void client_accept(struct agent *agent, int listen_fd)
 {
 	static uid_t self = (uid_t)-1;
+	static int fd_most;
 
-	if (self == (uid_t)-1)
+	if (self == (uid_t)-1) {
+		struct rlimit limit;
+
 		self = geteuid();
+		fd_most = getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur > INT_MAX ? INT_MAX : (int)limit.rlim_cur;
+		fd_most -= FD_RESERVE;
+	}
 	for (int i = 0; i < ACCEPT_ROUND; i++) {
 		struct client *client;
 		socklen_t len = sizeof client->cred;
 		int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 		if (fd < 0) {
-			if (errno == EMFILE || errno == ENFILE)
-				agent_pause_accepting(agent);
+			if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+				agent_pause_accepting(agent, errno);
 			return;
 		}
 		client = calloc(1, sizeof *client);
@@ -368,6 +382,8 @@ void client_accept(struct agent *agent, int listen_fd)
 		client->timer = (struct loop_timer){ .fn = call_timer_fired, .arg = client };
 		list_init(&client->parked);
 		list_init(&client->answers);
+		list_init(&client->silent);
+		client->since_ns = loop_now_ns();
 		client->id = agent_next_id(agent);
 		if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &client->cred, &len) < 0 ||
 		    (self != 0 && client->cred.uid != self && client->cred.uid != 0) ||
@@ -382,7 +398,24 @@ void client_accept(struct agent *agent, int listen_fd)
 			continue;
 		}
 		/* The request is there already, as a rule: a shim sends it right after connecting. */
+		list_append(&agent->silent, &client->silent);
 		client_readable(client);
+		if (fd >= fd_most) {
+			agent_pause_accepting(agent, EMFILE);
+			return;
+		}
+	}
+}
+
+/* A shim that was stopped between connecting and asking connects again. */
+void clients_drop_silent(struct agent *agent, uint64_t since_ns)
+{
+	while (agent->silent.next != &agent->silent) {
+		struct client *client = list_entry(agent->silent.next, struct client, silent);
+
+		if (client->since_ns > since_ns)
+			return;
+		client_close(client);
 	}
 }
 

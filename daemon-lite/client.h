@@ -22,6 +22,7 @@ struct client {
 	struct loop_io io, process;	/* the connection; the pidfd of its program */
 	struct hash_node node;
 	struct list parked;
+	struct list silent;
 	struct ucred cred;
 	enum client_state state;
 	uint64_t id;

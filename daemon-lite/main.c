@@ -136,7 +136,7 @@ int main(int argc, char **argv)
 	struct config *config = NULL;
 	struct config_error error;
 	char dir[PATH_MAX], text[PATH_MAX + 200];
-	int code = parse_options(argc, argv, &o), err, listen_fd, abstract_fd;
+	int code = parse_options(argc, argv, &o), err, lock_fd, listen_fd, abstract_fd;
 	pid_t owner = 0;
 
 	if (code >= 0)
@@ -153,7 +153,7 @@ int main(int argc, char **argv)
 			 dir, strerror(-err), (int)geteuid());
 		return refuse(&o, NULL, GUARD_EXIT_CONFIG, text);
 	}
-	err = runtime_lock(dir, 0, &owner);
+	err = lock_fd = runtime_lock(dir, 0, &owner);
 	if (err == -EBUSY && o.on_demand)
 		return 0;
 	if (err < 0) {
@@ -174,12 +174,13 @@ int main(int argc, char **argv)
 			snprintf(text, sizeof text, "%s/dlockd.log cannot be written: %s", dir, strerror(-err));
 			return refuse(&o, dir, GUARD_EXIT_CONFIG, text);
 		}
-		if (!o.on_demand && daemon(0, 1) < 0)
+		if (!o.on_demand && (daemon(0, 1) < 0 || runtime_lock_owner(lock_fd) < 0))
 			return GUARD_EXIT_TEMPFAIL;
 	}
 	agent.config_file = strdup(config->file);
 	agent.runtime_dir = dir;
 	agent.on_demand = o.on_demand;
+	agent.lock_fd = lock_fd;
 	agent.standing = publish_map(dir);
 	if (!agent.standing)
 		log_warn("%s/" STANDING_FILE ": %s; every lock call will ask the agent", dir, strerror(errno));

@@ -56,7 +56,7 @@ static pid_t read_owner(int fd)
 	return (pid_t)strtol(text, NULL, 10);
 }
 
-static int write_owner(int fd)
+int runtime_lock_owner(int fd)
 {
 	char text[32];
 	int n = snprintf(text, sizeof(text), "%d\n", (int)getpid());
@@ -96,13 +96,25 @@ int runtime_lock(const char *dir, unsigned timeout_ms, pid_t *ret_owner)
 		}
 		nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
 	}
-	r = write_owner(fd);
+	r = runtime_lock_owner(fd);
 	if (r < 0)
 		goto fail;
 	return fd;
 fail:
 	close(fd);
 	return r;
+}
+
+bool runtime_lock_stands(const char *dir, int lock_fd)
+{
+	struct stat ours, there;
+	char path[PATH_MAX];
+
+	if (path_of(path, sizeof(path), dir, RUNTIME_LOCK_FILE) < 0 || fstat(lock_fd, &ours) < 0)
+		return true;
+	if (stat(path, &there) < 0)
+		return errno != ENOENT && errno != ENOTDIR;
+	return ours.st_dev == there.st_dev && ours.st_ino == there.st_ino;
 }
 
 /* --- the sockets --------------------------------------------------------- */

@@ -8,6 +8,7 @@
 #ifndef DLOCK_RUNTIME_H
 #define DLOCK_RUNTIME_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 #define RUNTIME_LOCK_FILE "agent.lock"
@@ -23,6 +24,12 @@ int runtime_prepare(const char *dir);
  * *ret_owner, if not NULL, is the pid in the file, 0 if unknown), or -errno.
  */
 int runtime_lock(const char *dir, unsigned timeout_ms, pid_t *ret_owner);
+
+/* Writes the caller's pid into the lock file: after a fork that kept the lock. 0 or -errno. */
+int runtime_lock_owner(int lock_fd);
+
+/* Whether DIR/agent.lock is still the file that lock_fd has locked: else the directory was removed or replaced. */
+bool runtime_lock_stands(const char *dir, int lock_fd);
 
 /*
  * Listens on DIR/agent.sock (0666 for root, 0600 for a user) and on the abstract
