@@ -55,6 +55,21 @@ test_client_that_never_reads() {
 	unharmed 'after them'
 }
 
+test_silent_clients_do_not_use_up_the_descriptors() {
+	local stuck
+	off A sh -c "ulimit -n 256; exec '$BUILD/dlockd'"
+	begin
+	expect 'the lock file names the guard' "$(guard_pid A)" "$(cat "$(runtime_seen A)/agent.lock")"
+	mkfifo "$WORK/A/end"
+	hostile silent <>"$WORK/A/end" >"$WORK/A/stuck" 2>&1 &
+	stuck=$!
+	assertTrue 'all can connect' "wait_until 20 grep -qs stuck '$WORK/A/stuck'"
+	unharmed 'a thousand silent clients'
+	assertTrue 'it is said, and not again and again' "[ $(agent_log A | grep -c 'no more clients') = 1 ]"
+	echo >"$WORK/A/end"
+	wait $stuck
+}
+
 test_a_thousand_clients_at_once() {
 	begin
 	expect 'all are served' 'answered 1000' "$(hostile thousand)"

@@ -142,6 +142,33 @@ test_configuration_broken_later_keeps_rules_apart() {
 	expect_busy B f
 }
 
+test_compiled_rules_deleted_or_damaged_are_made_anew() {
+	local rules agent
+	rules=$(runtime_seen A)/rules
+	expect_free A f
+	agent=$(agent_pid A)
+	rm "$rules"
+	expect_free A f
+	head -c 3000 /dev/urandom >"$rules.new"
+	mv "$rules.new" "$rules"
+	expect_free A f
+	expect 'the same agent' "$agent" "$(agent_pid A)"
+}
+
+test_runtime_directory_deleted_under_a_living_agent() {
+	not_control || return 0
+	take a A f ex
+	expect 'locked' 'ok 0' "$ANSWER"
+	rm -r "$(runtime_seen A)"/*
+	expect_free A g
+	expect_busy A f
+	expect_busy B f
+	expect 'the holder lives' ok "$(ask a now)"
+	ask a un 0 >/dev/null
+	assertTrue 'released' "wait_until 5 is_free B f"
+	expect_free A f
+}
+
 test_configuration_that_others_may_write_is_refused() {
 	chmod 666 "$WORK/A/conf"
 	refuses A 5 'writable by others'

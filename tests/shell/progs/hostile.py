@@ -84,6 +84,16 @@ def never_reads(directory):
     sys.stdin.readline()
 
 
+def silent(directory):
+    import resource
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2048, 2048))
+    clients = []
+    for _ in range(1000):
+        clients.append(connect(directory))
+    print("stuck", flush=True)
+    sys.stdin.readline()
+
+
 def thousand(directory):
     import resource
     resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
