@@ -9,7 +9,7 @@ how=${1:-full} part=${2:-}
 BUILD=$(realpath "${BUILD:-build}")
 export BUILD
 out=$BUILD/results
-JOBS=${JOBS:-1}
+JOBS=${JOBS:-2}		# most tests wait rather than work
 mkdir -p "$out"
 rm -f "$out"/*
 
