@@ -27,7 +27,7 @@ WORK=$(mktemp -d "${TMPDIR:-/tmp}/dlocktest-XXXXXXXX")
 RESULTS=${RESULTS:-/dev/null}		# one line for each test, read by tests/run.sh
 # A sanitizer's findings in dlockd or dlock (make test SAN=…): tearDown looks for them.
 # (Memory that a process has at its end is no leak worth a test.)
-export ASAN_OPTIONS=log_path=$WORK/sanitizer:detect_leaks=0 UBSAN_OPTIONS=log_path=$WORK/sanitizer:print_stacktrace=1 TSAN_OPTIONS=log_path=$WORK/sanitizer
+export ASAN_OPTIONS=log_path=$WORK/sanitizer:detect_leaks=0:verify_asan_link_order=0 UBSAN_OPTIONS=log_path=$WORK/sanitizer:print_stacktrace=1 TSAN_OPTIONS=log_path=$WORK/sanitizer
 unset LD_PRELOAD DLOCKSHIM_CONFIG DLOCKSHIM_RUNTIME_DIR DLOCKSHIM_LOG
 
 declare -A HOST_INIT HOST_EXTRA RULE_EXTRA HOST_CUT	# by host
@@ -336,9 +336,13 @@ tell() { local who=$1; shift; printf '%s\n' "$*" >&"${ACTOR_IN[$who]}"; }
 
 # answer NAME [SECONDS]: its next answer on stdout, "nothing" after the time. `got` NAME sets ANSWER and AT (µs) without a subshell.
 got() {
-	local line
+	local line='' rest
 	ANSWER=nothing AT=0
-	read -r -t "${2:-10}" -u "${ACTOR_OUT[$1]}" line || return 1
+	if ! read -r -t "${2:-10}" -u "${ACTOR_OUT[$1]}" line; then
+		[ -n "$line" ] || return 1
+		read -r -t 10 -u "${ACTOR_OUT[$1]}" rest	# the time was over in the middle of the line
+		line=$line$rest
+	fi
 	AT=${line##* }
 	ANSWER=${line% *}
 }
