@@ -391,7 +391,7 @@ void cover_done(struct cover *c, uint64_t id)
 
 bool cover_stands(struct cover *c, enum lock_mode mode)
 {
-	if (c->mode < mode)
+	if (c->mode < mode && RULE(RULE_STANDS))
 		return false;
 	c->probe_stale = true;
 	return true;
@@ -684,7 +684,7 @@ enum lock_mode cover_standing(const struct cover *c)
 	bool quiet = c->recall == MODE_NONE && c->early_recall == MODE_NONE && c->fence_known && !c->try_count &&
 		     !c->request_count && !c->probing && c->wait == WAIT_NONE;
 
-	return quiet ? c->mode : MODE_NONE;
+	return quiet || !RULE(RULE_STANDING_QUIET) ? c->mode : MODE_NONE;
 }
 
 bool cover_has_requests(const struct cover *c)

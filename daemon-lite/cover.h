@@ -47,6 +47,8 @@ enum cover_rule {
 	RULE_SAME_FENCE,	/* who waits, said again under the present fence, is added to the recall */
 	RULE_WEAKEST_WAIT,	/* a helper waits for the weakest lock that lets the cover be reduced */
 	RULE_TWICE,		/* a request that was asked for twice is withdrawn when it is granted */
+	RULE_STANDING_QUIET,	/* a standing GO ends before the agent asks the kernel */
+	RULE_STANDS,		/* a lock taken by a GO that counts no more stays only under a cover that suffices */
 	RULE_COUNT,
 };
 #ifdef COVER_MUTABLE
