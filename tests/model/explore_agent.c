@@ -486,7 +486,7 @@ void x_agent_wait_ended(struct x_world *w, const struct x_def *def, int h)
 	settle(w, def, h);
 }
 
-/* A probe that takes time: it looks now and may hold something until its answer is handled. */
+/* A probe that takes time: it looks now, may hold something for a while, and its answer comes later still. */
 void x_agent_probe(struct x_world *w, int h)
 {
 	struct x_host *host = &w->host[h];
@@ -505,7 +505,6 @@ void x_agent_probed(struct x_world *w, const struct x_def *def, int h)
 	enum lock_mode held = host->probe_held;
 
 	x_say("host %d agent: reads the probe's answer", h);
-	host->held[0] = MODE_NONE;
 	host->probe = PROBE_NONE;
 	host->probe_want = host->probe_held = 0;
 	cover_probed(cover, held);

@@ -436,7 +436,9 @@ bool x_world_possible(const struct x_world *w, const struct x_def *def, struct x
 	case STEP_PROBE:
 		return host->probe == PROBE_ASKED;
 	case STEP_PROBED:
-		return host->probe == PROBE_TAKEN && quiet;
+		return host->probe == PROBE_OVER && quiet;
+	case STEP_PROBE_OVER:
+		return host->probe == PROBE_TAKEN;
 	case STEP_REPEAT:
 		return w->repeats && s.arg < host->push_count && quiet;
 	case STEP_BREAK:
@@ -460,7 +462,7 @@ int x_world_steps(const struct x_world *w, const struct x_def *def, struct x_ste
 	static const uint8_t by_prog[] = { STEP_RECV, STEP_ANSWER, STEP_TAKE, STEP_CONFIRM, STEP_UNDO,
 					   STEP_REAP, STEP_OP, STEP_KILL, STEP_INTERRUPT };
 	static const uint8_t by_host[] = { STEP_STORE, STEP_REPLY, STEP_WON, STEP_WIN_TOLD, STEP_WAIT_ENDED,
-					   STEP_PROBE, STEP_PROBED, STEP_BREAK, STEP_IDLE };
+					   STEP_PROBE, STEP_PROBE_OVER, STEP_PROBED, STEP_BREAK, STEP_IDLE };
 	struct x_step s;
 	int n = 0;
 
@@ -631,6 +633,10 @@ void x_world_do(struct x_world *w, const struct x_def *def, struct x_step s)
 		break;
 	case STEP_PROBE:
 		x_agent_probe(w, h);
+		break;
+	case STEP_PROBE_OVER:
+		host->held[0] = MODE_NONE;
+		host->probe = PROBE_OVER;
 		break;
 	case STEP_PROBED:
 		x_agent_probed(w, def, h);
