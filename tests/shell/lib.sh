@@ -282,6 +282,8 @@ guard_pid() {
 	local agent
 	agent=$(agent_pid "$1") && parent_of "$agent"
 }
+# A process's pid as its own host sees it.
+pid_there() { awk '/^NSpid:/ { print $NF }' "/proc/$1/status"; }
 agent_is_new() { local pid; pid=$(agent_pid "$1") && [ "$pid" != "$2" ]; }
 
 # As when the machine loses power: nothing of it runs any more, at one moment.

@@ -59,7 +59,7 @@ test_silent_clients_do_not_use_up_the_descriptors() {
 	local stuck
 	off A sh -c "ulimit -n 256; exec '$BUILD/dlockd'"
 	begin
-	expect 'the lock file names the guard' "$(guard_pid A)" "$(cat "$(runtime_seen A)/agent.lock")"
+	expect 'the lock file names the guard' "$(pid_there "$(guard_pid A)")" "$(cat "$(runtime_seen A)/agent.lock")"
 	mkfifo "$WORK/A/end"
 	hostile silent <>"$WORK/A/end" >"$WORK/A/stuck" 2>&1 &
 	stuck=$!
