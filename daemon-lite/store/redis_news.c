@@ -51,6 +51,7 @@ void redis_session_refused(struct store *store, enum redis_answer answer, const 
 void redis_session_news(struct store *store, struct mail *mail)
 {
 	struct redis_news_mail *news = (struct redis_news_mail *)mail;
+	char text[REDIS_TEXT_MAX];
 
 	if (news->serial != store->session_serial || !store->session_serial || store->phase == PHASE_LOST)
 		goto done;
@@ -60,6 +61,11 @@ void redis_session_news(struct store *store, struct mail *mail)
 		if (store->phase == PHASE_PROVING && store->cmd.up)
 			redis_session_stand(store);
 		redis_push_open_messages(store, news->reply);
+		if (store->cmd.up && redis_ops_silent(store)) {
+			redis_say(text, sizeof(text), "Redis at %s renews the lease and answers nothing else on the other connection; connecting again",
+				  redis_label(store));
+			redis_session_unusable(store, STORE_CONNECTING, text);
+		}
 		break;
 	case NEWS_SEEN:
 		redis_session_seen(store, &news->header);

@@ -203,6 +203,20 @@ void redis_ops_idle(struct loop_timer *timer)
 	}
 }
 
+/*
+ * The renewals have a connection of their own. One whose oldest command outlives
+ * two of them leads nowhere (a proxy, a tunnel that takes and does not pass on);
+ * the kernel sees nothing wrong with it. A server that is slow is slow for both.
+ */
+bool redis_ops_silent(struct store *store)
+{
+	uint64_t oldest_ns = store->sent_first ? store->sent_first->sent_ns : 0;
+	bool silent = oldest_ns && oldest_ns == store->suspect_ns;
+
+	store->suspect_ns = silent ? 0 : oldest_ns;
+	return silent;
+}
+
 void redis_ops_unsend(struct store *store)
 {
 	struct redis_op *op = store->sent_first, *next;

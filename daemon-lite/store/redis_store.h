@@ -108,6 +108,7 @@ struct store {
 	/* operations */
 	struct redis_op *ops_first, *ops_last;
 	struct redis_op *sent_first, *sent_last;
+	uint64_t suspect_ns;		/* when the oldest on the wire was sent, as of the last good renewal; 0: none */
 	struct redis_op *idle;		/* status and ask while there is no connection; next */
 	struct loop_timer idle_timer;
 };
@@ -152,6 +153,7 @@ void redis_ops_add(struct store *store, struct redis_op *op);	/* queued, and sen
 void redis_ops_control(struct store *store, struct redis_op *op, size_t extra);	/* begins a command of the session; its arguments follow, then redis_conn_flush */
 void redis_ops_flush(struct store *store);	/* sends everything that waits, in order */
 void redis_ops_unsend(struct store *store);	/* the connection is gone: what was on the wire waits again */
+bool redis_ops_silent(struct store *store);	/* at a good renewal: nothing is answered on this connection any more */
 void redis_ops_drop(struct store *store);	/* give-backs and busy answers are void (new incarnation, lost) */
 void redis_ops_free(struct store *store);
 void redis_ops_value(struct redis_conn *conn, const struct redis_value *value);

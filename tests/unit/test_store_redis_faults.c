@@ -441,15 +441,16 @@ static void test_answers_that_are_not_redis_do_no_harm(void **state)
 		lie(answers[i].text, answers[i].len);
 }
 
-/* A relay to the real server that damages one byte of what the server says. */
+/* A relay to the real server that damages one byte of what the server says, or swallows what a client says from one word on. */
 struct relay {
 	int fd;
+	const char *_Atomic swallow;
 	unsigned seed;
 	atomic_int stop;
 	pthread_t thread;
 };
 
-struct relay_pair { int client, server; long damage_at; };
+struct relay_pair { int client, server; long damage_at; bool muted; };
 
 static bool relay_pass(struct relay *relay, struct relay_pair *pair, bool from_server)
 {
@@ -458,6 +459,12 @@ static bool relay_pass(struct relay *relay, struct relay_pair *pair, bool from_s
 
 	if (n <= 0)
 		return n < 0 && errno == EAGAIN;
+	if (!from_server && relay->swallow && memmem(bytes, (size_t)n, relay->swallow, strlen(relay->swallow))) {
+		relay->swallow = NULL;
+		pair->muted = true;
+	}
+	if (!from_server && pair->muted)
+		return true;
 	if (from_server) {
 		if (pair->damage_at < n && pair->damage_at >= 0)
 			bytes[pair->damage_at] = (char)(rand_r(&relay->seed) % 3 ? "\r\n*$:+-019"[rand_r(&relay->seed) % 10] : rand_r(&relay->seed));
@@ -492,7 +499,8 @@ static void *relay_main(void *arg)
 		if (fds[0].revents && count < 64) {
 			pairs[count].client = accept(relay->fd, NULL, NULL);
 			pairs[count].server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-			pairs[count].damage_at = rand_r(&relay->seed) % 9000;	/* the first replies are 5 kB, the rest the session */
+			pairs[count].damage_at = relay->seed ? rand_r(&relay->seed) % 9000 : -1;	/* the first replies are 5 kB, the rest the session */
+			pairs[count].muted = false;
 			if (connect(pairs[count].server, (struct sockaddr *)&addr, sizeof(addr)) < 0)
 				pairs[count].damage_at = -1;
 			count++;
@@ -505,22 +513,53 @@ static void *relay_main(void *arg)
 	return NULL;
 }
 
-static void test_damaged_answers_never_end_the_agent(void **state)
+static void relay_start(struct relay *relay)
 {
 	struct sockaddr_in addr = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	struct relay relay = { .fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), .seed = 4711 };
 	socklen_t size = sizeof(addr);
 	char text[64];
-	uint64_t req = 1000;
 
-	(void)state;
-	assert_int_equal(bind(relay.fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
-	assert_int_equal(listen(relay.fd, 64), 0);
-	assert_int_equal(getsockname(relay.fd, (struct sockaddr *)&addr, &size), 0);
-	assert_int_equal(pthread_create(&relay.thread, NULL, relay_main, &relay), 0);
+	relay->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(relay->fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
+	assert_int_equal(listen(relay->fd, 64), 0);
+	assert_int_equal(getsockname(relay->fd, (struct sockaddr *)&addr, &size), 0);
+	assert_int_equal(pthread_create(&relay->thread, NULL, relay_main, relay), 0);
 	snprintf(text, sizeof(text), "redis://127.0.0.1:%d", ntohs(addr.sin_port));
 	free(a.config->redis.servers[0]);
 	a.config->redis.servers[0] = strdup(text);
+}
+
+static void relay_stop(struct relay *relay)
+{
+	relay->stop = 1;
+	pthread_join(relay->thread, NULL);
+	close(relay->fd);
+}
+
+static void test_a_connection_that_leads_nowhere_is_made_anew(void **state)
+{
+	struct relay relay = { .seed = 0 };
+
+	(void)state;
+	relay_start(&relay);
+	host_start(&a);
+	await_state(&a, STORE_UP, 5);
+	host_mark(&a);
+	relay.swallow = "f:nowhere";
+	store_acquire(a.store, "f:nowhere", 5, MODE_EX, false, "1 test");
+	await_event(&a, EV_GRANTED, "f:nowhere", 5, 6);
+	assert_null(host_find(&a, EV_LOST, NULL, 0));
+	host_stop(&a, true);
+	relay_stop(&relay);
+}
+
+static void test_damaged_answers_never_end_the_agent(void **state)
+{
+	struct relay relay = { .seed = 4711 };
+	uint64_t req = 1000;
+
+	(void)state;
+	relay_start(&relay);
 	host_start(&b);
 	for (int round = 0; round < 12; round++) {
 		host_start(&a);
@@ -536,9 +575,7 @@ static void test_damaged_answers_never_end_the_agent(void **state)
 		}
 		host_stop(&a, true);
 	}
-	relay.stop = 1;
-	pthread_join(relay.thread, NULL);
-	close(relay.fd);
+	relay_stop(&relay);
 	assert_true(host_count(&a, EV_GRANTED) > 0);
 }
 
@@ -573,6 +610,7 @@ int main(int argc, char **argv)
 		BARE(test_a_unix_socket_serves_as_well),
 		BARE(test_a_server_address_that_is_none_is_refused_at_once),
 		BARE(test_answers_that_are_not_redis_do_no_harm),
+		BARE(test_a_connection_that_leads_nowhere_is_made_anew),
 		BARE(test_damaged_answers_never_end_the_agent),
 		BARE(test_a_store_can_end_in_the_middle_of_connecting),
 	};
