@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Agent and network of the explored world: daemon-lite/cover.c between its
+ * The agent of the explored world: daemon-lite/cover.c between its
  * programs' connections, the kernel and the store.
- *
- * Commands of a host are executed in order and answered in order; after a break
- * the host attaches, then sends again what has no answer. Pushes are another channel: they
- * come in any order, as one that was lost comes with a later renewal.
  */
 #include "explore_world.h"
 
@@ -22,13 +18,13 @@ static int host_of(void *owner)
 	return (int)(intptr_t)owner;
 }
 
-static struct x_call *call_of_id(int h, uint64_t id)
+struct x_call *x_call_of_id(struct x_world *w, int h, uint64_t id)
 {
 	int c = (int)(id & 0xff) - 1;
 
-	if (c < 0 || c >= X_CALLS || world->host[h].calls[c].attempt != id >> 8)
+	if (c < 0 || c >= X_CALLS || w->host[h].calls[c].attempt != id >> 8)
 		return NULL;
-	return &world->host[h].calls[c];
+	return &w->host[h].calls[c];
 }
 
 static void command(int h, struct x_cmd cmd)
@@ -46,7 +42,7 @@ static void op_answer(void *owner, uint64_t id, enum cover_answer answer)
 {
 	static const char *const names[] = { "GO", "CHECK", "BUSY" };
 	int h = host_of(owner);
-	struct x_call *call = call_of_id(h, id);
+	struct x_call *call = x_call_of_id(world, h, id);
 
 	x_say("host %d agent: answers %s to program %d", h, names[answer], (int)((id & 0xff) - 1) / X_OPS);
 	if (!call || !call->live) {
@@ -76,7 +72,7 @@ static void op_answer(void *owner, uint64_t id, enum cover_answer answer)
 static void op_ask(void *owner, uint64_t id, enum lock_mode mode, bool try)
 {
 	int h = host_of(owner);
-	struct x_call *call = call_of_id(h, id);
+	struct x_call *call = x_call_of_id(world, h, id);
 
 	x_say("host %d agent: asks the store for %s (request %d, %s)", h, x_mode_names[mode], (int)id,
 	      try ? "try" : "blocking");
@@ -293,101 +289,6 @@ bool x_agent_stands(struct x_world *w, const struct x_def *def, int h, enum lock
 	x_say("host %d agent: a lock taken meanwhile (%s) %s", h, x_mode_names[mode], yes ? "stands" : "must go");
 	(void)def;
 	return yes;
-}
-
-/* The store has granted a request: from now on a try may be refused for it. */
-static void granted(struct x_world *w, int h, uint16_t req, enum lock_mode mode)
-{
-	struct x_call *call;
-
-	world = w;
-	call = call_of_id(h, req);
-	if (call && call->live)
-		call->licensed = 1;
-	if (call && call->live && !call->over)
-		return;
-	for (int g = 0; g < X_HOSTS; g++) {
-		for (int c = 0; c < X_CALLS; c++) {
-			struct x_call *other = &w->host[g].calls[c];
-
-			if (other->live && other->try && !other->over && g != h && mode_conflicts(other->mode, mode))
-				other->excused = 1;
-		}
-	}
-}
-
-void x_store_pushed(struct x_world *w, int h, struct x_push push)
-{
-	static const char *const names[] = { "grant", "recall", "try", "busy" };
-	struct x_host *host = &w->host[h];
-
-	x_say("  store: %s to host %d (%s, fence %d, waiting %s, request %d)", names[push.kind], h,
-	      x_mode_names[push.mode], push.fence, x_mode_names[push.waiting], push.req);
-	if (push.kind == PUSH_GRANT)
-		granted(w, h, push.req, push.mode);
-	if (host->push_count == X_PUSHES) {
-		x_world_fail(w, X_LIVELOCK, "more pushes than a world can hold");
-		return;
-	}
-	host->pushes[host->push_count++] = push;
-}
-
-void x_net_store(struct x_world *w, int h)
-{
-	struct x_host *host = &w->host[h];
-	struct x_cmd *cmd = host->cmds;
-
-	while (cmd->processed)
-		cmd++;
-	cmd->processed = 1;
-	memset(&cmd->reply, 0, sizeof cmd->reply);
-	switch (cmd->kind) {
-	case VERB_ACQUIRE:
-		x_say("store: acquire %s by host %d, request %d", x_mode_names[cmd->mode], h, cmd->req);
-		break;
-	case VERB_WITHDRAW:
-		x_say("store: withdraw by host %d, request %d", h, cmd->req);
-		break;
-	case VERB_GIVE_BACK:
-		x_say("store: give-back of fence %d by host %d, keeps %s", cmd->fence, h, x_mode_names[cmd->mode]);
-		break;
-	case VERB_ATTACH:
-		x_say("store: attach by host %d on its new connection", h);
-		break;
-	default:
-		x_say("store: host %d says busy to request %d of host %d", h, cmd->req, cmd->host);
-		break;
-	}
-	x_store_do(&w->store, w, h, cmd);
-	if (cmd->reply.kind == REPLY_GRANTED) {
-		x_say("  store: granted, %s, fence %d, waiting %s", x_mode_names[cmd->reply.mode], cmd->reply.fence,
-		      x_mode_names[cmd->reply.waiting]);
-		granted(w, h, cmd->req, cmd->reply.mode);
-	} else if (cmd->reply.kind >= REPLY_COVER) {
-		x_say("  store: has now %s, fence %d, waiting %s", x_mode_names[cmd->reply.mode], cmd->reply.fence,
-		      x_mode_names[cmd->reply.waiting]);
-	}
-}
-
-void x_net_break(struct x_world *w, int h)
-{
-	struct x_host *host = &w->host[h];
-
-	x_say("host %d: its connection breaks; what has no answer is sent again", h);
-	w->breaks--;
-	if (host->cmds[0].kind != VERB_ATTACH) {
-		if (host->cmd_count == X_CMDS) {
-			x_world_fail(w, X_LIVELOCK, "more commands than a world can hold");
-			return;
-		}
-		memmove(&host->cmds[1], &host->cmds[0], host->cmd_count++ * sizeof host->cmds[0]);
-		host->cmds[0] = (struct x_cmd){ .kind = VERB_ATTACH };
-	}
-	for (int i = 0; i < host->cmd_count; i++) {
-		host->cmds[i].processed = 0;
-		host->cmds[i].again = 1;
-		memset(&host->cmds[i].reply, 0, sizeof host->cmds[i].reply);
-	}
 }
 
 void x_agent_reply(struct x_world *w, const struct x_def *def, int h)

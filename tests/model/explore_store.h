@@ -48,7 +48,7 @@ struct x_cmd {
 };
 
 struct x_world;
-/* Called by the store for each push; in explore_agent.c. */
+/* Called by the store for each push; in explore_net.c. */
 void x_store_pushed(struct x_world *w, int host, struct x_push push);
 
 /* Does one command of a host; fills cmd->reply. */

@@ -160,6 +160,18 @@ void x_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 extern const char *const x_mode_names[];
 
 /* Used by the parts of the world itself. */
+int x_call_of(int p, const struct x_prog *prog);
+void x_prog_op(struct x_world *w, const struct x_def *def, int h, int p);
+void x_prog_receive(struct x_world *w, const struct x_def *def, int h, int p);
+void x_prog_answer(struct x_world *w, int h, int p);
+void x_prog_take(struct x_world *w, const struct x_def *def, int h, int p);
+void x_prog_confirm(struct x_world *w, const struct x_def *def, int h, int p);
+void x_prog_undo(struct x_world *w, const struct x_def *def, int h, int p);
+void x_prog_kill(struct x_world *w, int h, int p);
+void x_prog_interrupt(struct x_world *w, int h, int p);
+void x_prog_reap(struct x_world *w, const struct x_def *def, int h, int p);
+void x_prog_refusals(struct x_world *w, const struct x_def *def);
+void x_check_step(struct x_world *w, const struct x_def *def);
 void x_world_fail(struct x_world *w, enum x_violation violation, const char *why);
 void x_agent_request(struct x_world *w, const struct x_def *def, int h, int call);
 void x_agent_receive(struct x_world *w, const struct x_def *def, int h, int call);
@@ -174,6 +186,7 @@ void x_agent_offer_over(struct x_world *w, const struct x_def *def, int h, int c
 /* The GO counts no more; whether the lock that was taken by one may stay. */
 void x_agent_lapsed(struct x_world *w, const struct x_def *def, int h, int call);
 bool x_agent_stands(struct x_world *w, const struct x_def *def, int h, enum lock_mode mode);
+struct x_call *x_call_of_id(struct x_world *w, int h, uint64_t id);
 void x_net_store(struct x_world *w, int h);
 void x_net_break(struct x_world *w, int h);
 bool x_kernel_conflict(const struct x_host *host, int desc, enum lock_mode mode);

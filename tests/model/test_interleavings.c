@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* LINK: tests/model/explore.c tests/model/explore_agent.c tests/model/explore_hash.c tests/model/explore_store.c */
+/* LINK: tests/model/explore.c tests/model/explore_agent.c tests/model/explore_check.c tests/model/explore_hash.c */
+/* LINK: tests/model/explore_net.c tests/model/explore_programs.c tests/model/explore_store.c */
 /* LINK: tests/model/explore_world.c daemon-lite/cover.c */
 /*
  * Explores what programs, kernels, agents and store do in every order: overlap,
  * hang, wrong refusal, endless exchange. Small scenarios wholly, larger ones at
- * random. DLOCK_EXPLORE=seconds (40) is the time for all of it, DLOCK_SEED the
+ * random. DLOCK_EXPLORE=seconds (25) is the time for all of it, DLOCK_SEED the
  * first random scenario.
  */
 #include <stdarg.h>
@@ -17,7 +18,7 @@
 
 #include "explore.h"
 
-enum { WALKS = 200 };		/* of each random scenario */
+enum { WALKS = 60 };		/* of each random scenario */
 
 static struct x_result result;
 
@@ -26,7 +27,7 @@ static double seconds(void)
 	const char *text = getenv("DLOCK_EXPLORE");
 	double n = text ? strtod(text, NULL) : 0;
 
-	return n > 0 ? n : 40;
+	return n > 0 ? n : 25;
 }
 
 static uint64_t first_seed(void)

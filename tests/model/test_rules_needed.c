@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* LINK: tests/model/explore.c tests/model/explore_agent.c tests/model/explore_hash.c tests/model/explore_store.c */
+/* LINK: tests/model/explore.c tests/model/explore_agent.c tests/model/explore_check.c tests/model/explore_hash.c */
+/* LINK: tests/model/explore_net.c tests/model/explore_programs.c tests/model/explore_store.c */
 /* LINK: tests/model/explore_world.c tests/model/cover_mutable.c */
 /*
  * Each rule of the agent's and the store's half is needed: without it the
@@ -118,7 +119,7 @@ static void without_it_goes_wrong(void **state)
 
 	scenario.name = need->what;
 	assert_int_equal(x_def_make(&def, &scenario), 0);
-	search(need, &def, 2);
+	search(need, &def, 0.4);
 	if (result.violation) {
 		x_shrink_and_print(&def, &result);
 		fail_msg("with every rule: %s", result.why);
