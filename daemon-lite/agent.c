@@ -734,11 +734,13 @@ static int watch_all(struct agent *agent)
 
 int agent_main(void *options, struct guard_link *link)
 {
-	struct agent agent = { .options = *(struct agent_options *)options, .link = link };
+	static struct agent agent;	/* threads may still look at it when the process ends */
 	struct config_error error;
 	char text[600];
 	int err;
 
+	agent.options = *(struct agent_options *)options;
+	agent.link = link;
 	list_init(&agent.parked);
 	list_init(&agent.answers);
 	list_init(&agent.silent);

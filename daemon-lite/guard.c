@@ -279,11 +279,14 @@ static void agent_ended(struct guard *guard, int status)
 	if (was_up)
 		guard->was_alive = true;
 	agent_forget(guard);
-	if (code == 0 && atomic_load(&guard->page->quit)) {
-		finish(guard, 0);
+	/* It had made up its mind, however it went then. */
+	if (atomic_load(&guard->page->quit)) {
+		finish(guard, code < 0 ? 0 : code);
 		return;
 	}
-	if ((code == GUARD_EXIT_CONFIG || code == GUARD_EXIT_TEMPFAIL) && !guard->was_alive) {
+	/* The next one would refuse as well; with nothing to watch, whoever needs an agent starts it and is told why. */
+	if ((code == GUARD_EXIT_CONFIG || code == GUARD_EXIT_TEMPFAIL) &&
+	    (!guard->was_alive || guard_kept_count(&guard->kept) == 0)) {
 		finish(guard, code);
 		return;
 	}
@@ -325,7 +328,7 @@ static void check_silence(struct guard *guard)
 		return;
 	if (alive)
 		guard->was_alive = true;
-	else
+	if (!alive || atomic_load(&guard->page->quit))	/* it may take its leave of the store */
 		limit = max_u64(limit, START_LIMIT);
 	last = max_u64(max_u64(alive, guard->started_ns), guard->resumed_ns);
 	if (guard->round_ns <= last || guard->round_ns - last <= limit)

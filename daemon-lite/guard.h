@@ -52,9 +52,10 @@ int guard_take_over(struct guard_link *link, void (*fn)(void *arg, int fd, const
 
 /*
  * Becomes the guard: forks the agent (agent_main runs in the child with its link; its return value is its exit code)
- * and stays as its parent until the agent quits on purpose (page->quit = 1 and exit code 0), or SIGTERM/SIGINT (passed on,
+ * and stays as its parent until the agent quits on purpose (page->quit = 1), or SIGTERM/SIGINT (passed on,
  * as SIGHUP is; the agent then quits). An agent that ends otherwise is started again; but for GUARD_EXIT_CONFIG and
- * GUARD_EXIT_TEMPFAIL from the first one before it ever wrote alive_ns: then its exit code is the guard's.
+ * GUARD_EXIT_TEMPFAIL from the first one before it ever wrote alive_ns, or while the guard keeps nothing: then its exit
+ * code is the guard's.
  * Must be called with one thread only. Returns the process's exit code.
  *
  * The agent writes alive_ns from its first round on, at least each T/24, and ttl_ms before that. last_good_ns is what the
