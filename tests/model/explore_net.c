@@ -15,8 +15,10 @@ static void granted(struct x_world *w, int h, uint16_t req, enum lock_mode mode)
 {
 	struct x_call *call = x_call_of_id(w, h, req);
 
-	if (call && call->live)
+	if (call && call->live) {
 		call->licensed = 1;
+		call->behind = 0;	/* it was its turn; a grant that comes late may be answered from a newer cover */
+	}
 	if (call && call->live && !call->over)
 		return;
 	for (int g = 0; g < X_HOSTS; g++) {
