@@ -111,7 +111,7 @@ static void epilogue(struct x_world *w, const struct x_def *def)
 				busy = true;
 	if (busy)
 		return;
-	memset(&w->repeats, 0, 7);
+	memset(&w->repeats, 0, 8);
 	for (int i = 0; i < 2 * def->hosts && !w->violation; i++) {
 		struct x_prog *prog = &w->host[i / 2].progs[X_EPILOGUE];
 
@@ -327,8 +327,8 @@ void x_shrink_and_print(const struct x_def *def, struct x_result *result)
 		for (int p = 0; p < X_PROGS - 1; p++)
 			if (s->script[h][p])
 				printf("host %d program %d: %s\n", h, p, s->script[h][p]);
-	printf("repeats %d breaks %d kills %d interrupts %d idles %d offers %d lapses %d%s%s%s%s\n", s->repeats, s->breaks, s->kills,
-	       s->interrupts, s->idles, s->offers, s->lapses, s->standing ? ", standing GOs" : "", s->async_probe ? ", probes take time" : "",
+	printf("repeats %d breaks %d kills %d interrupts %d idles %d offers %d lapses %d restarts %d%s%s%s%s\n", s->repeats, s->breaks, s->kills,
+	       s->interrupts, s->idles, s->offers, s->lapses, s->restarts, s->standing ? ", standing GOs" : "", s->async_probe ? ", probes take time" : "",
 	       s->pushes_in_order ? ", pushes in order" : "", s->sockets_first ? ", sockets first" : "");
 	x_trace = true;
 	replay(def, result, &done, &why);
@@ -376,6 +376,7 @@ void x_scenario_random(uint64_t seed, int hosts, int progs, struct x_scenario *r
 	s->idles = x_random(&seed) % 3;
 	s->offers = x_random(&seed) % 2;
 	s->lapses = x_random(&seed) % 4 == 0;
+	s->restarts = x_random(&seed) % 3 == 0;
 	s->async_probe = x_random(&seed) % 4 == 0;
 	s->pushes_in_order = x_random(&seed) % 4 == 0;
 	s->sockets_first = x_random(&seed) % 2;

@@ -420,3 +420,52 @@ void x_agent_idle(struct x_world *w, const struct x_def *def, int h)
 	cover_idle(cover);
 	settle(w, def, h);
 }
+
+/*
+ * The agent dies and the next one has resumed its session: the store has dropped
+ * the requests and told the covers. A program that was told GO makes its call and
+ * has to ask whether it stands; one that waited for an answer asks anew.
+ */
+void x_agent_restart(struct x_world *w, const struct x_def *def, int h)
+{
+	struct x_host *host = &w->host[h];
+	struct x_cmd attach = { .kind = VERB_ATTACH, .try = 1 };
+	bool anew[X_CALLS] = { false };
+
+	x_say("host %d agent: dies; another one takes over", h);
+	host->held[0] = MODE_NONE;
+	host->helper = host->helper_mode = host->helper_cancelled = 0;
+	host->probe = host->probe_want = host->probe_held = 0;
+	memset(host->cmds, 0, sizeof host->cmds);
+	memset(host->pushes, 0, sizeof host->pushes);
+	host->cmd_count = host->push_count = 0;
+	host->standing = MODE_NONE;
+	for (int c = 0; c < X_CALLS; c++) {
+		struct x_call *call = &host->calls[c];
+		struct x_prog *prog = &host->progs[c / X_OPS];
+
+		call->moved = call->standing;
+		if (!call->live || call->standing || call->lapsed)
+			continue;
+		if (call->over) {
+			memset(call, 0, sizeof *call);
+		} else if (call->out == OUT_GO || prog->state == P_KERNEL) {
+			call->lapsed = 1;
+		} else {
+			call->out = OUT_NOTHING;
+			call->licensed = call->in_count = 0;
+			memset(call->in, 0, sizeof call->in);
+			call->attempt++;
+			prog->state = P_WAITS;
+			prog->looked = 0;
+			anew[c] = true;
+		}
+	}
+	cover_init(&host->cover, &ops, NULL, 0);
+	x_store_do(&w->store, w, h, &attach);
+	cover_granted(cover_of(w, h), 0, attach.reply.mode, attach.reply.fence, MODE_NONE);
+	settle(w, def, h);
+	for (int c = 0; c < X_CALLS; c++)
+		if (anew[c])
+			x_agent_request(w, def, h, c);
+}

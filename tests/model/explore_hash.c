@@ -102,7 +102,7 @@ uint64_t x_world_hash(const struct x_world *w, const struct x_def *def)
 		put(&b, pushes, host->push_count * sizeof pushes[0]);
 	}
 	b.n += x_store_bytes(&w->store, rank, b.at + b.n);
-	put(&b, &w->repeats, 7);
+	put(&b, &w->repeats, 8);
 	while (b.n % 8)
 		b.at[b.n++] = 0;
 	for (size_t i = 0; i < b.n; i += 8) {

@@ -84,7 +84,8 @@ void x_store_do(struct x_store *s, struct x_world *w, int host, struct x_cmd *cm
 		sm_giveback(full, &caller, 0, cmd->mode, cmd->fence, &r);
 		break;
 	case VERB_ATTACH:
-		sm_attach(full, &caller, caller.token, 0, 0, &r);
+		/* try: another agent, with a token of its own */
+		sm_attach(full, &caller, caller.token + (cmd->try ? 100 : 0), caller.token, 0, &r);
 		r.mode = r.cover[0].mode;	/* all 0 when it has none */
 		r.fence = r.cover[0].fence;
 		break;

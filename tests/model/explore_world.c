@@ -99,6 +99,7 @@ void x_world_init(struct x_world *w, const struct x_def *def)
 	w->idles = def->scenario->idles;
 	w->offers = def->scenario->offers;
 	w->lapses = def->scenario->lapses;
+	w->restarts = def->scenario->restarts;
 }
 
 /* Messages of finished calls that the agent has not read. */
@@ -171,6 +172,8 @@ bool x_world_possible(const struct x_world *w, const struct x_def *def, struct x
 		return w->repeats && s.arg < host->push_count && quiet;
 	case STEP_BREAK:
 		return w->breaks && host->cmd_count && host->cmds[0].processed;
+	case STEP_RESTART:
+		return w->restarts;
 	case STEP_IDLE:
 		return w->idles && host->cover.mode != MODE_NONE;
 	case STEP_OFFER:
@@ -190,7 +193,7 @@ int x_world_steps(const struct x_world *w, const struct x_def *def, struct x_ste
 	static const uint8_t by_prog[] = { STEP_RECV, STEP_ANSWER, STEP_TAKE, STEP_CONFIRM, STEP_UNDO,
 					   STEP_REAP, STEP_OP, STEP_KILL, STEP_INTERRUPT };
 	static const uint8_t by_host[] = { STEP_STORE, STEP_REPLY, STEP_WON, STEP_WIN_TOLD, STEP_WAIT_ENDED,
-					   STEP_PROBE, STEP_PROBE_OVER, STEP_PROBED, STEP_BREAK, STEP_IDLE };
+					   STEP_PROBE, STEP_PROBE_OVER, STEP_PROBED, STEP_BREAK, STEP_IDLE, STEP_RESTART };
 	struct x_step s;
 	int n = 0;
 
@@ -300,6 +303,10 @@ void x_world_do(struct x_world *w, const struct x_def *def, struct x_step s)
 		break;
 	case STEP_INTERRUPT:
 		x_prog_interrupt(w, h, s.arg);
+		break;
+	case STEP_RESTART:
+		w->restarts--;
+		x_agent_restart(w, def, h);
 		break;
 	case STEP_IDLE:
 		w->idles--;

@@ -45,6 +45,7 @@ struct x_scenario {
 	uint8_t idles;		/* the linger time is over */
 	uint8_t offers;		/* an offer is not taken in time */
 	uint8_t lapses;		/* a GO grows too old before its lock is there */
+	uint8_t restarts;	/* the agent dies; the next one resumes its session */
 	bool standing;		/* quiet covers are published: programs lock without asking (shim/standing.h) */
 	bool async_probe;	/* the probe takes time, its answer comes later */
 	bool pushes_in_order;
@@ -123,7 +124,7 @@ enum x_violation {
 struct x_world {
 	struct x_host host[X_HOSTS];
 	struct x_store store;
-	uint8_t repeats, breaks, kills, interrupts, idles, offers, lapses;
+	uint8_t repeats, breaks, kills, interrupts, idles, offers, lapses, restarts;
 	uint8_t violation;
 	const char *why;
 };
@@ -132,7 +133,7 @@ enum x_step_kind {
 	STEP_OP, STEP_RECV, STEP_ANSWER, STEP_TAKE, STEP_CONFIRM, STEP_UNDO, STEP_REAP, STEP_AGENT, STEP_STORE, STEP_REPLY, STEP_PUSH,
 	STEP_WON, STEP_WIN_TOLD, STEP_WAIT_ENDED, STEP_PROBE, STEP_PROBE_OVER, STEP_PROBED,
 	STEP_FAULTS,		/* from here on: what need not happen */
-	STEP_REPEAT = STEP_FAULTS, STEP_BREAK, STEP_KILL, STEP_INTERRUPT, STEP_IDLE, STEP_OFFER, STEP_LAPSE,
+	STEP_REPEAT = STEP_FAULTS, STEP_BREAK, STEP_KILL, STEP_INTERRUPT, STEP_IDLE, STEP_OFFER, STEP_LAPSE, STEP_RESTART,
 };
 
 struct x_step {
@@ -182,6 +183,7 @@ void x_agent_wait_ended(struct x_world *w, const struct x_def *def, int h);
 void x_agent_probe(struct x_world *w, int h);
 void x_agent_probed(struct x_world *w, const struct x_def *def, int h);
 void x_agent_idle(struct x_world *w, const struct x_def *def, int h);
+void x_agent_restart(struct x_world *w, const struct x_def *def, int h);
 void x_agent_offer_over(struct x_world *w, const struct x_def *def, int h, int call);
 /* The GO counts no more; whether the lock that was taken by one may stay. */
 void x_agent_lapsed(struct x_world *w, const struct x_def *def, int h, int call);

@@ -78,6 +78,7 @@ static void test_no_order_of_events_breaks_two_hosts(void **state)
 		  .async_probe = true },
 		{ .name = "GOs that grow too old", .script = { { "e0 u0" }, { "e0", "te1" } }, .lapses = 1, .standing = true },
 		{ .name = "a killed writer", .script = { { "e0 u0" }, { "e0" } }, .kills = 1, .breaks = 1 },
+		{ .name = "an agent that dies", .script = { { "e0 u0" }, { "e0 u0" } }, .restarts = 1, .interrupts = 1 },
 		{ .name = "offers not taken", .script = { { "e0 u0" }, { "e0 u0" } }, .offers = 1, .interrupts = 1 },
 		{ .name = "two writers and every network fault", .script = { { "e0 u0" }, { "e0 u0" } }, .repeats = 1,
 		  .breaks = 1, .interrupts = 1 },
