@@ -31,7 +31,7 @@ run_cmocka() {
 run_shell() {
 	local name=$1 file=$2 kind=$3 rc
 	: >"$out/$name.res"
-	RESULTS=$out/$name.res HOSTS=$kind SHUNIT_COLOR=none timeout -k 20 "$4" bash "$file" >"$out/$name.log" 2>&1 </dev/null
+	RESULTS=$out/$name.res HOSTS=$kind SHUNIT_COLOR=none timeout -k 45 "$4" bash "$file" >"$out/$name.log" 2>&1 </dev/null
 	rc=$?
 	if [ $rc != 0 ] && ! grep -q '^not ok' "$out/$name.res"; then
 		echo "not ok $name: exit $rc" >>"$out/$name.res"
