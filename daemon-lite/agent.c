@@ -155,11 +155,13 @@ static void on_busy(void *arg, const char *key, uint64_t req)
 
 static void on_failed(void *arg, const char *key, uint64_t req, const char *text)
 {
+	static struct log_limit limit;
 	struct client *client = req ? client_find(arg, req) : NULL;
 	char line[600];
 
 	snprintf(line, sizeof line, "the store refuses this name (%.200s): %.350s", key, text);
-	log_error("%s", line);
+	if (log_allowed(&limit))
+		log_error("%s", line);
 	if (client)
 		client_fail(client, ENOLCK, line);
 }

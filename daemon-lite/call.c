@@ -241,7 +241,10 @@ static void identified(void *arg)
 	}
 	client->state = CLIENT_NEW;
 	if (client->kind == IDENTIFY_REFUSED) {
-		log_warn("pid %d: %s", (int)client->cred.pid, identity->reason);
+		static struct log_limit limit;
+
+		if (log_allowed(&limit))
+			log_warn("pid %d: %s", (int)client->cred.pid, identity->reason);
 		client_fail(client, ENOLCK, identity->reason);
 		return;
 	}

@@ -73,3 +73,21 @@ void log_line(enum log_level level, const char *format, ...)
 		;
 	errno = saved_errno;
 }
+
+int log_allowed(struct log_limit *limit)
+{
+	struct timespec now;
+	unsigned dropped;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	if (atomic_exchange(&limit->second, (long)now.tv_sec) != (long)now.tv_sec) {
+		atomic_store(&limit->lines, 0);
+		dropped = atomic_exchange(&limit->dropped, 0);
+		if (dropped)
+			log_warn("%u more lines like the following were left out", dropped);
+	}
+	if (atomic_fetch_add(&limit->lines, 1) < LOG_OFTEN)
+		return 1;
+	atomic_fetch_add(&limit->dropped, 1);
+	return 0;
+}

@@ -19,6 +19,8 @@
 
 #include "../log.h"
 
+#define PLACE_SIZE 48
+
 void redis_new_id(char ret_id[REDIS_ID_SIZE])
 {
 	uuid_t uuid;
@@ -27,14 +29,14 @@ void redis_new_id(char ret_id[REDIS_ID_SIZE])
 	uuid_unparse_lower(uuid, ret_id);
 }
 
-static int read_small(const char *path, char *buf, size_t size)
+static int read_small(const char *path, char *buf, size_t size, struct stat *ret_st)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	ssize_t n;
 
 	if (fd < 0)
 		return -errno;
-	n = read(fd, buf, size - 1);
+	n = fstat(fd, ret_st) < 0 ? -1 : read(fd, buf, size - 1);
 	if (n < 0)
 		n = -errno;
 	close(fd);
@@ -45,7 +47,9 @@ static int read_small(const char *path, char *buf, size_t size)
 
 void redis_boot_id(char *buf, size_t size)
 {
-	if (read_small("/proc/sys/kernel/random/boot_id", buf, size) < 0)
+	struct stat st;
+
+	if (read_small("/proc/sys/kernel/random/boot_id", buf, size, &st) < 0)
 		buf[0] = '\0';
 	buf[strcspn(buf, "\n")] = '\0';
 }
@@ -60,7 +64,13 @@ static bool take_id(char to[REDIS_ID_SIZE], const char *value)
 	return true;
 }
 
-static bool parse(char *text, struct redis_identity *identity)
+/* Where the file is itself, for the line `here`: a copy of it lies elsewhere. */
+static void place(const struct stat *st, char *buf, size_t size)
+{
+	snprintf(buf, size, "%llx:%llu", (unsigned long long)st->st_dev, (unsigned long long)st->st_ino);
+}
+
+static bool parse(char *text, struct redis_identity *identity, char *here, size_t here_size)
 {
 	char *rest = text, *line;
 
@@ -77,6 +87,8 @@ static bool parse(char *text, struct redis_identity *identity)
 			good = take_id(identity->token, value);
 		else if (!strcmp(line, "pending"))
 			good = take_id(identity->pending, value);
+		else if (!strcmp(line, "here"))
+			snprintf(here, here_size, "%s", value);
 		else if (!strcmp(line, "boot"))
 			snprintf(identity->boot, sizeof(identity->boot), "%s", value);
 		if (!good)
@@ -88,13 +100,22 @@ static bool parse(char *text, struct redis_identity *identity)
 int redis_file_load(const char *path, struct redis_identity *ret_identity)
 {
 	struct redis_identity identity = { 0 };
-	char text[1024];
-	int n = read_small(path, text, sizeof(text));
+	char text[1024], here[PLACE_SIZE] = "", seen[PLACE_SIZE];
+	struct stat st;
+	int n = read_small(path, text, sizeof(text), &st);
+	bool good = n >= 0 && parse(text, &identity, here, sizeof(here)), copied = false;
 
 	if (n < 0 && n != -ENOENT)
 		return n;
-	if (n < 0 || !parse(text, &identity)) {
-		if (n > 0)
+	if (good) {
+		place(&st, seen, sizeof(seen));
+		copied = strcmp(here, seen);
+	}
+	/* Two hosts with one identity would take each other's locks. */
+	if (copied)
+		log_warn("%s is a copy; this host joins the store under an identity of its own", path);
+	if (!good || copied) {
+		if (n > 0 && !copied)
 			log_warn("%s is damaged; this host joins the store anew, locks of its last session are free after the lease time", path);
 		identity = (struct redis_identity){ 0 };
 		redis_new_id(identity.host);
@@ -125,7 +146,8 @@ static int sync_directory(const char *path)
 
 int redis_file_save(const char *path, const struct redis_identity *identity)
 {
-	char temp[PATH_MAX], text[512];
+	char temp[PATH_MAX], text[512], here[PLACE_SIZE];
+	struct stat st;
 	int fd, len, err = 0;
 
 	if (snprintf(temp, sizeof(temp), "%s.new", path) >= (int)sizeof(temp))
@@ -142,6 +164,10 @@ int redis_file_save(const char *path, const struct redis_identity *identity)
 	fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
 		return -errno;
+	if (fstat(fd, &st) == 0) {
+		place(&st, here, sizeof(here));
+		len += snprintf(text + len, sizeof(text) - (size_t)len, "here %s\n", here);
+	}
 	if (write(fd, text, (size_t)len) != len)
 		err = errno ? -errno : -EIO;
 	else if (fsync(fd) < 0)

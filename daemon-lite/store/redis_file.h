@@ -14,7 +14,7 @@ struct redis_identity {
 	char boot[64];			/* the machine's boot id when the token was taken */
 };
 
-/* Reads the file, or makes up a new host if there is none or it is damaged. 0 or -errno. May block on the state directory. */
+/* Reads the file, or makes up a new host if there is none, it is damaged, or a copy of another host's (the file says where it lies). 0 or -errno. May block on the state directory. */
 int redis_file_load(const char *path, struct redis_identity *ret_identity);
 /* On disk (file and directory synced) when it returns 0. */
 int redis_file_save(const char *path, const struct redis_identity *identity);

@@ -574,16 +574,47 @@ static void test_after_a_reboot_the_old_session_ends_at_once(void **state)
 	assert_null(host_find(&a, EV_RESUMED, K, 0));
 }
 
-static void test_a_copied_state_directory_becomes_a_host_of_its_own(void **state)
+/* B gets A's session file; `moved`: one that says it lies where it does, as in the copy of a whole disk. */
+static void copy_session(bool moved)
 {
-	char command[256], id[64];
+	char command[256], path[128], line[64];
+	struct stat st;
+
+	snprintf(command, sizeof(command), "cp %s/session %s/session", a.dir, b.dir);
+	assert_int_equal(system(command), 0);
+	if (!moved)
+		return;
+	snprintf(path, sizeof(path), "%s/session", b.dir);
+	assert_int_equal(stat(path, &st), 0);
+	snprintf(line, sizeof(line), "here %llx:%llu", (unsigned long long)st.st_dev, (unsigned long long)st.st_ino);
+	rewrite_session(&b, "here ", line);
+}
+
+static void test_a_copied_session_file_makes_a_host_of_its_own(void **state)
+{
+	char id[64];
 
 	(void)state;
 	acquire(&a, 1, MODE_EX);
 	snprintf(id, sizeof(id), "%s", store_host_id(a.store));
 	host_stop(&b, true);
-	snprintf(command, sizeof(command), "cp %s/session %s/session", a.dir, b.dir);
-	assert_int_equal(system(command), 0);
+	copy_session(false);
+	host_start(&b);
+	await_state(&b, STORE_UP, 3);
+	assert_string_not_equal(store_host_id(b.store), id);
+	wait_in_line(&b, 4, MODE_EX);
+	assert_null(host_find(&a, EV_LOST, NULL, 0));
+}
+
+static void test_a_disk_copied_long_ago_makes_a_host_of_its_own(void **state)
+{
+	char id[64];
+
+	(void)state;
+	acquire(&a, 1, MODE_EX);
+	snprintf(id, sizeof(id), "%s", store_host_id(a.store));
+	host_stop(&b, true);
+	copy_session(true);
 	rewrite_session(&b, "token ", "token 11111111-2222-3333-4444-555555555555");
 	host_start(&b);
 	await_state(&b, STORE_UP, 3);
@@ -595,13 +626,10 @@ static void test_a_copied_state_directory_becomes_a_host_of_its_own(void **state
 
 static void test_an_agent_whose_session_another_took_over_is_told(void **state)
 {
-	char command[256];
-
 	(void)state;
 	acquire(&a, 1, MODE_EX);
 	host_stop(&b, true);
-	snprintf(command, sizeof(command), "cp %s/session %s/session", a.dir, b.dir);
-	assert_int_equal(system(command), 0);
+	copy_session(true);
 	a.rejoin_at_once = false;
 	host_start(&b);
 	await_event(&b, EV_RESUMED, K, 0, 3);
@@ -649,7 +677,8 @@ int main(int argc, char **argv)
 		STARTED(test_an_agent_that_starts_in_a_grace_claims_what_its_predecessor_held),
 		STARTED(test_an_agent_that_starts_in_a_grace_too_late_has_lost_what_its_predecessor_held),
 		STARTED(test_after_a_reboot_the_old_session_ends_at_once),
-		STARTED(test_a_copied_state_directory_becomes_a_host_of_its_own),
+		STARTED(test_a_copied_session_file_makes_a_host_of_its_own),
+		STARTED(test_a_disk_copied_long_ago_makes_a_host_of_its_own),
 		STARTED(test_an_agent_whose_session_another_took_over_is_told),
 		STARTED(test_the_session_file_is_private),
 	};
