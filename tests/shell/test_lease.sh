@@ -80,7 +80,7 @@ test_short_outage_disturbs_nobody() {
 	take a A f ex
 	queue b B f ex
 	cut_off A
-	nap $((T_MS / 3000)).$((T_MS / 3 % 1000))
+	nap 0.$((T_MS / 6))		# T/6
 	join_again A
 	got b $((T_MS / 1000 + 1)) && fail "the holder is still there: $ANSWER"
 	expect 'the holder lives' 'ok 0' "$(ask a un 0)"
