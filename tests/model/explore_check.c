@@ -44,7 +44,7 @@ static bool excuse(const struct x_world *w, const struct x_def *def, int h, int 
 static bool holds_shared(const struct x_host *host)
 {
 	for (int d = 1; d < X_DESCS; d++)
-		if (host->held[d] == MODE_SH)
+		if (host->held[d] == MODE_SH && !host->unsure[d])
 			return true;
 	return false;
 }

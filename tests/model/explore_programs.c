@@ -98,7 +98,7 @@ void x_prog_op(struct x_world *w, const struct x_def *def, int h, int p)
 	call = &host->calls[x_call_of(p, prog)];
 	*call = (struct x_call){ .live = 1, .mode = op.mode, .try = op.try, .desc = op.desc };
 	for (int d = 1; d < X_DESCS; d++)
-		if (op.mode == MODE_SH && host->held[d] == MODE_SH)
+		if (op.mode == MODE_SH && host->held[d] == MODE_SH && !host->unsure[d])
 			call->nested = 1;
 	prog->refused = false;
 	if (host->standing >= op.mode) {
