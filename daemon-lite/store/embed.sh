@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 # Turns the Lua scripts of a folder into one C file on standard output:
 #   embed.sh daemon-lite/store/lua > build/lua_scripts.c
-# A script is its first line, common.lua, then its other lines, in which a line --#NAME
-# (rules, pump, recall, hosts) stands for NAME.lua.
+# A script is its lines, in which a line --#NAME (common, plain, rules, pump, recall, hosts) stands for
+# NAME.lua; without a --#common, that comes behind the first line.
 # The order is that of enum lua_script_id in lua_scripts.h.
 set -eu
 
@@ -11,7 +11,7 @@ dir=${1:?usage: embed.sh DIRECTORY}
 names="init attach leave acquire withdraw giveback busy renew expire endgrace reassert status ask tell"
 tab=$(printf '\t')
 
-for name in $names common rules pump recall hosts; do
+for name in $names common plain rules pump recall hosts; do
 	[ -r "$dir/$name.lua" ] || { echo "embed.sh: $dir/$name.lua cannot be read" >&2; exit 1; }
 done
 
@@ -24,9 +24,19 @@ for name in $names; do
 	esac
 	echo
 	echo "static const char text_${name}[] ="
-	{ head -n 1 "$dir/$name.lua"; cat "$dir/common.lua"; tail -n +2 "$dir/$name.lua"; } |
-		sed -e "/^--#rules\$/{r $dir/rules.lua" -e 'd;}' -e "/^--#pump\$/{r $dir/pump.lua" -e 'd;}' \
-			-e "/^--#recall\$/{r $dir/recall.lua" -e 'd;}' -e "/^--#hosts\$/{r $dir/hosts.lua" -e 'd;}' |
+	{
+		head -n 1 "$dir/$name.lua"
+		grep -q '^--#common$' "$dir/$name.lua" || echo '--#common'
+		tail -n +2 "$dir/$name.lua"
+	} | awk -v dir="$dir" '
+		/^--#(common|plain|rules|pump|recall|hosts)$/ {
+			file = dir "/" substr($0, 4) ".lua"
+			while ((getline line < file) > 0)
+				print line
+			close(file)
+			next
+		}
+		{ print }' |
 		LC_ALL=C sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e "s/$tab/\\\\t/g" -e "s/^/$tab\"/" -e 's/$/\\n"/'
 	echo ';'
 done

@@ -4,6 +4,18 @@
 -- request req. try 1: never waits for anybody but the hosts that cover.
 -- Reply: ok inc grace, then granted mode fence waiting | queued | busy.
 
+if redis.call('EXISTS', KEYS[1] .. 'n:' .. ARGV[8]) == 0 then	-- nobody has it
+--#plain
+	if plain and (ARGV[10] == '1' or ARGV[10] == '2') and string.find(ARGV[9], '^%d+$') then
+		local t = redis.call('TIME')
+		local fence = string.format('%.0f', redis.call('HINCRBY', KEYS[1] .. 'meta', 'fence', 1))
+		redis.call('SADD', KEYS[1] .. 'k:' .. ARGV[1], ARGV[8])
+		redis.call('HSET', KEYS[1] .. 'n:' .. ARGV[8], 'c/' .. ARGV[1], ARGV[10] .. ' ' .. fence .. ' 0 ' ..
+			t[1] .. string.sub(string.format('%06d', t[2]), 1, 3) .. ' ' .. (ARGV[12] or ''))
+		return { 'ok', ARGV[5], '0', 'granted', ARGV[10], fence, '0' }
+	end
+end
+--#common
 local refused = enter()
 if refused then
 	return refused
@@ -15,12 +27,6 @@ if (ARGV[10] ~= '1' and ARGV[10] ~= '2') or not find(req, '^%d+$') then
 end
 local raw = call('HGETALL', P .. 'n:' .. key)
 
-if #raw == 0 and grace == '0' then	-- nobody has it: the common case
-	local fence = num(call('HINCRBY', META, 'fence', 1))
-	call('SADD', P .. 'k:' .. HOST, key)
-	call('HSET', P .. 'n:' .. key, 'c/' .. HOST, concat({ mode, fence, '0', now_ms(), info }, ' '))
-	return { 'ok', inc, grace, 'granted', ARGV[10], fence, '0' }
-end
 --#rules
 --#recall
 local lock = read_lock(key, false, raw)

@@ -5,6 +5,18 @@
 -- nothing happens: a late or repeated packet frees nothing newer.
 -- Reply: ok inc grace cover mode fence waiting: what the host has now.
 
+if ARGV[9] == '0' then
+	local raw = redis.call('HGETALL', KEYS[1] .. 'n:' .. ARGV[8])
+	if #raw == 2 and raw[1] == 'c/' .. ARGV[1] and string.match(raw[2], '^[12] (%d+) ') == ARGV[10] then	-- nobody waits
+--#plain
+		if plain then
+			redis.call('SREM', KEYS[1] .. 'k:' .. ARGV[1], ARGV[8])
+			redis.call('DEL', KEYS[1] .. 'n:' .. ARGV[8])
+			return { 'ok', ARGV[5], '0', 'cover', '0', '0', '0' }
+		end
+	end
+end
+--#common
 local refused = enter()
 if refused then
 	return refused
@@ -12,14 +24,6 @@ end
 local key, keep = ARGV[8], ARGV[9]
 local raw = call('HGETALL', P .. 'n:' .. key)
 
-if keep == '0' and #raw == 2 and raw[1] == 'c/' .. HOST then	-- nobody waits: the common case
-	local fence = match(raw[2], '^[12] (%d+) ')
-	if fence == ARGV[10] then
-		call('SREM', P .. 'k:' .. HOST, key)
-		call('DEL', P .. 'n:' .. key)
-		return { 'ok', inc, grace, 'cover', '0', '0', '0' }
-	end
-end
 --#rules
 --#pump
 local lock = read_lock(key, false, raw)
