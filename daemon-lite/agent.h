@@ -5,7 +5,10 @@
  *
  *   client.c   one connection = one lock call of a program: messages, credentials, the process's end
  *   name.c     one lock name: its cover (cover.c decides), its files on this host, kernel probes and waits
- *   agent.c    the session: store events, lease, ladder, configuration, idling, end
+ *   call.c     what the lock call comes to
+ *   session.c  the session in the store, the lease, the ladder
+ *   reload.c   the configuration while it runs
+ *   agent.c    start, idling, end
  *   query.c    what the dlock command asks
  *   survey*.c  what all hosts hold, asked and answered; look.c: what the kernel here shows
  */
@@ -194,15 +197,30 @@ struct client_view {		/* for status */
 };
 void clients_each(struct agent *agent, void (*fn)(void *arg, const struct client_view *view), void *arg);
 
-/* --- agent.c --- */
+void names_each(struct agent *agent, void (*fn)(struct name *name));	/* fn may free its name, no other */
 
-int agent_main(void *options, struct guard_link *link);
+/* --- session.c --- */
+
+extern const struct store_events session_events;
 /* Whether a GO may be given now; if not, why (one sentence). */
 bool agent_may_go(struct agent *agent, const char **ret_why);
 uint64_t agent_valid_until(const struct agent *agent);
+void session_check_lease(struct agent *agent);	/* each tick: the ladder, or what waited for a good lease */
+void session_renewed(void *agent, const struct store_lease *lease);	/* on the renewal thread */
+
+/* --- reload.c --- */
+
 /* Reads the configuration again if its file has changed. */
 void agent_check_config(struct agent *agent);
-void agent_check_rules(struct agent *agent);	/* the compiled rules as programs find them; made anew if need be */
+/* The compiled rules as programs find them; made anew if need be. */
+void agent_check_rules(struct agent *agent);
+/* Compiles the configuration's rules and maps them. 0, or -errno with a sentence. */
+int reload_rules(struct agent *agent, char *ret_text, size_t size);
+void reload_close_standing(struct agent *agent);
+
+/* --- agent.c --- */
+
+int agent_main(void *options, struct guard_link *link);
 bool agent_is_replaced(struct agent *agent);	/* looks at the runtime directory */
 void agent_pause_accepting(struct agent *agent, int err);	/* no client can be taken: again in a moment */
 void clients_drop_silent(struct agent *agent, uint64_t since_ns); /* those that have sent nothing since then */

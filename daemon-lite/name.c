@@ -347,6 +347,16 @@ static void idle_fired(struct loop_timer *timer)
 	name_settle(name);
 }
 
+void names_each(struct agent *agent, void (*fn)(struct name *name))
+{
+	struct hash_node *node = hash_walk(&agent->names, NULL), *next;
+
+	for (; node; node = next) {
+		next = hash_walk(&agent->names, node);
+		fn(hash_entry(node, struct name, node));
+	}
+}
+
 struct name *name_find(struct agent *agent, const char *key)
 {
 	for (struct hash_node *n = hash_first(&agent->names, hash_bytes(key, strlen(key))); n; n = hash_next(n)) {
