@@ -90,6 +90,24 @@ test_faked_mount_cannot_lock_a_path() {
 	unharmed 'a faked mount'
 }
 
+test_agent_of_a_pid_namespace_refuses_programs_outside_it() {
+	local rc
+	skip_unless 'needs root' am_root && return
+	skip_unless 'no agent' not_control && return
+	begin
+	# It could not end them when the lease fails.
+	# shellcheck disable=SC2016
+	on B unshare --pid --fork --mount-proc --kill-child sh -c 'flock -n "$1" echo in >"$2"; sleep 20' x "$(path_on B inner)" "$WORK/inner" &
+	assertTrue 'inside its namespace it serves' "wait_until 10 grep -qs in '$WORK/inner'"
+	on B flock -n "$(path_on B outer)" true 2>/dev/null
+	rc=$?
+	expect 'a program outside gets ENOLCK' 71 $rc
+	assertTrue 'and is told why' "shim_log B | grep -q 'another pid namespace'"
+	kill_host B
+	wait $!
+	unharmed 'what another host does'
+}
+
 test_store_key_of_the_wrong_type() {
 	begin
 	redis_cli set "$(store_key w)" nonsense >/dev/null
