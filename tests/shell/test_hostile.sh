@@ -105,7 +105,7 @@ test_agent_of_a_pid_namespace_refuses_programs_outside_it() {
 	assertTrue 'and is told why' "shim_log B | grep -q 'another pid namespace'"
 	kill_host B
 	wait $!
-	unharmed 'what another host does'
+	expect 'the agent of the other host' "$AGENT" "$(agent_pid A)"
 }
 
 test_store_key_of_the_wrong_type() {
