@@ -319,6 +319,10 @@ void call_begin(struct client *client, const struct wire_msg *msg, int fd)
 	}
 	client->msg = *msg;
 	client->fd = fd;
+	if (client->cred.pid == 0) {
+		client_fail(client, ENOLCK, "the agent runs in another pid namespace and could not end this program: start dlockd outside, or give each namespace a runtime directory of its own");
+		return;
+	}
 	agent_check_config(agent);
 	if (agent->config_error[0]) {
 		client_fail(client, ENOLCK, agent->config_error);
