@@ -97,13 +97,14 @@ test_agent_of_a_pid_namespace_refuses_programs_outside_it() {
 	begin
 	# It could not end them when the lease fails.
 	# shellcheck disable=SC2016
-	on B unshare --pid --fork --mount-proc --kill-child sh -c 'flock -n "$1" echo in >"$2"; sleep 20' x "$(path_on B inner)" "$WORK/inner" &
+	on B unshare --pid --fork --mount-proc --kill-child sh -c 'flock -n "$1" echo in >"$2"; until [ -e "$3" ]; do sleep 0.05; done' \
+		x "$(path_on B inner)" "$WORK/inner" "$WORK/end" &
 	assertTrue 'inside its namespace it serves' "wait_until 10 grep -qs in '$WORK/inner'"
 	on B flock -n "$(path_on B outer)" true 2>/dev/null
 	rc=$?
 	expect 'a program outside gets ENOLCK' 71 $rc
 	assertTrue 'and is told why' "shim_log B | grep -q 'another pid namespace'"
-	kill_host B
+	touch "$WORK/end"
 	wait $!
 	expect 'the agent of the other host' "$AGENT" "$(agent_pid A)"
 }
