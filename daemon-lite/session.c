@@ -58,13 +58,21 @@ static void known_now(struct name *name)
 	name->inherited = false;
 }
 
-/* Programs may rely on standing GOs as long as the lease is good. */
+/*
+ * Programs may rely on standing GOs as long as the lease is good, and no longer than
+ * an agent may be silent: without one nobody would end those who lock meanwhile.
+ */
 static void extend_standing(struct agent *agent)
 {
+	uint64_t until = loop_now_ns() + (uint64_t)agent->config->ttl_ms * 1000000u / 6;
 	struct store_lease lease;
 
 	store_lease(agent->store, &lease);
-	publish_valid_until(agent->options.standing, agent->lost || !lease.last_good_ns ? 0 : lease.failing_ns);
+	if (agent->lost || !lease.last_good_ns)
+		until = 0;
+	else if (until > lease.failing_ns)
+		until = lease.failing_ns;
+	publish_valid_until(agent->options.standing, until);
 }
 
 static void on_state(void *arg, enum store_state state, const char *text)
@@ -336,6 +344,7 @@ void session_check_lease(struct agent *agent)
 	enum ladder_step step = ladder_at(loop_now_ns(), atomic_load(&agent->link->page->last_good_ns),
 					  agent->config->ttl_ms);
 
+	extend_standing(agent);
 	if (step == LADDER_GOOD) {
 		if (agent->failing) {
 			agent->failing = false;
@@ -356,10 +365,9 @@ void session_check_lease(struct agent *agent)
 
 void session_renewed(void *arg, const struct store_lease *lease)
 {
-	struct agent *agent = arg;	/* on the renewal thread: only shared pages are touched */
+	struct agent *agent = arg;	/* on the renewal thread: only the shared page is touched */
 
 	atomic_store(&agent->link->page->last_good_ns, lease->last_good_ns);
-	publish_valid_until(agent->options.standing, lease->failing_ns);
 }
 
 const struct store_events session_events = {

@@ -42,7 +42,7 @@ struct standing_table {
 	uint32_t magic, version;
 	uint32_t entries;
 	uint32_t reserved;
-	_Atomic uint64_t valid_until_ns; /* CLOCK_BOOTTIME: no entry counts from here on (the lease is failing) */
+	_Atomic uint64_t valid_until_ns; /* CLOCK_BOOTTIME: no entry counts from here on (the lease fails, or the agent is silent for T/6) */
 	uint64_t pad[5];
 	struct standing_entry entry[STANDING_ENTRIES];
 };
