@@ -80,6 +80,18 @@ test_killed_guard_leaves_everything_as_it_is() {
 }
 guard_is_missed() { agent_log A | grep -qi guard; }
 
+test_nobody_locks_for_long_without_an_agent_that_watches() {
+	local agent guard
+	skip_unless 'no agent' not_control && return
+	expect_free A f		# from now on the name is free to every program here, without asking
+	agent=$(agent_pid A) guard=$(guard_pid A)
+	kill -KILL "$guard" "$agent"
+	wait_until 5 gone "$agent"
+	# The permission ends when an agent would be late with its sign of life: T/6.
+	assertTrue 'a lock starts another agent' "wait_until $((T_MS / 2000 + 2)) agent_after_try A f '$agent'"
+}
+agent_after_try() { try "$1" "$2" >/dev/null; agent_is_new "$1" "$3"; }
+
 test_host_that_comes_back_can_lock_again() {
 	skip_unless 'no library, no lease' not_control && return
 	take a A f ex

@@ -294,7 +294,7 @@ static void test_a_lock_kept_without_asking_is_never_given_away(void **state)
 {
 	struct standing_look look;
 	int fd = fake_open(A), probe = fake_open(A);
-	const char *path = fake_path(A);
+	char *path = strdup(fake_path(A));	/* a thread calls fake_path() too */
 	struct race race = { .fd = fd, .probe = probe };
 	unsigned long kept = 0, doubted = 0;
 	pthread_t thread;
