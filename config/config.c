@@ -11,6 +11,7 @@
 #include "check.h"
 #include "config_file.h"
 #include "duration.h"
+#include "links.h"
 #include "pattern.h"
 #include "suggest.h"
 
@@ -474,6 +475,8 @@ int config_load(const char *file, struct config **ret_config, struct config_erro
 	if (!err)
 		err = parse(&loader, text, len);
 	free(text);
+	if (!err && links_add_rules(loader.config) < 0)
+		err = fail_memory(&loader);
 	if (err) {
 		config_free(loader.config);
 		return err;

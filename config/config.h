@@ -36,7 +36,7 @@ struct config {
 		char *user;		/* ACL user, NULL = default user */
 		char *password_file;	/* NULL = none; must not be readable by others */
 	} redis;
-	struct config_rule *rules;
+	struct config_rule *rules;	/* also those made for symbolic links, see links.h */
 	size_t rule_count;
 };
 
@@ -48,6 +48,7 @@ struct config_error {
 /*
  * Reads and checks a file: owner is root or the effective user, not writable by
  * group or others. NULL = $DLOCKSHIM_CONFIG, else CONFIG_DEFAULT_FILE.
+ * Follows the symbolic links in the rules' directories, and may block on those.
  * Returns 0, or a negative errno with *ret_error filled.
  */
 int config_load(const char *file, struct config **ret_config, struct config_error *ret_error);

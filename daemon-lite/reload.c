@@ -141,5 +141,5 @@ void agent_check_config(struct agent *agent)
 	if (err)
 		log_error("%s", agent->config_error);
 	else
-		log_info("%s read again: %zu rules", config->file, config->rule_count);
+		log_info("%s read again", config->file);
 }

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "../../config/config.h"
+#include "../../config/links.h"
 #include "../../config/pattern.h"
 #include "../../config/rules.h"
 #include "../query.h"
@@ -23,39 +24,6 @@
 #include "text.h"
 
 #define LINKS_MAX 40
-
-/*
- * Resolves a directory as far as it exists; what does not is appended as it is
- * written. 0 or -errno (a ".." in the part that does not exist cannot be followed).
- */
-static int resolve_directory(const char *path, char *ret_path)
-{
-	char at[PATH_MAX];
-	size_t cut;
-
-	if ((size_t)snprintf(at, sizeof at, "%s", path) >= sizeof at)
-		return -ENAMETOOLONG;
-	for (cut = strlen(at); !realpath(*at ? at : path[0] == '/' ? "/" : ".", ret_path); ) {
-		if (errno != ENOENT || cut == 0)
-			return -errno;
-		while (cut > 0 && at[cut - 1] == '/')
-			cut--;
-		while (cut > 0 && at[cut - 1] != '/')
-			cut--;
-		at[cut] = '\0';
-	}
-	for (const char *name = path + cut; *name; ) {
-		size_t n = strcspn(name, "/"), len = strlen(ret_path);
-
-		if (n == 2 && memcmp(name, "..", 2) == 0)
-			return -ENOENT;
-		if (n > 0 && !(n == 1 && *name == '.') &&
-		    (size_t)snprintf(ret_path + len, PATH_MAX - len, "%s%.*s", ret_path[len - 1] == '/' ? "" : "/", (int)n, name) >= PATH_MAX - len)
-			return -ENAMETOOLONG;
-		name += n + (name[n] == '/');
-	}
-	return 0;
-}
 
 /*
  * The path that an open of `path` would lead to, existing or not: directories
@@ -79,10 +47,10 @@ static int canonical(const char *path, char *ret_path)
 		slash = strrchr(at, '/');
 		snprintf(target, sizeof target, "%s", slash ? slash + 1 : at);
 		if (!*target || strcmp(target, ".") == 0 || strcmp(target, "..") == 0)
-			return resolve_directory(at, ret_path);
+			return links_resolve(at, ret_path);
 		if (slash)
 			slash[slash == at] = '\0';
-		n = resolve_directory(slash ? at : ".", directory);
+		n = links_resolve(slash ? at : ".", directory);
 		if (n < 0)
 			return (int)n;
 		if ((size_t)snprintf(ret_path, PATH_MAX, "%s%s%s", directory, directory[1] ? "/" : "", target) >= PATH_MAX)

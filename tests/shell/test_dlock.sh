@@ -147,6 +147,19 @@ test_without_an_agent_status_says_so_and_check_knows_the_rule() {
 	assertContains "$out" 't/f'
 }
 
+# As /var/lock, which is /run/lock on Debian: the rule is written with the one, the program has the other.
+test_rule_written_with_a_symbolic_link_manages_what_lies_behind_it() {
+	local host
+	for host in A B; do
+		off $host ln -s "$(path_on $host '')" "$(path_on $host link)"
+		sed -i "s|$(path_on $host '')|$(path_on $host link)/|" "$WORK/$host/conf"
+	done
+	take a A link/f ex
+	expect 'one host gets the lock' 'ok 0' "$ANSWER"
+	expect_busy B link/f
+	assertContains "$(dlock B check "$(path_on B link/f)" 2>&1)" 'name    t/f'
+}
+
 test_check_names_rule_holder_and_waiter() {
 	local out rc
 	take a A f ex

@@ -4,7 +4,7 @@
  * daemon-lite/store/redis_open.c daemon-lite/store/redis_ops.c daemon-lite/store/redis_push.c daemon-lite/store/redis_renew.c
  * daemon-lite/store/redis_script.c daemon-lite/store/redis_session.c daemon-lite/store/redis_shared.c daemon-lite/store/redis_store.c
  * daemon-lite/store/redis_news.c daemon-lite/store/redis_reassert.c daemon-lite/store/redis_value.c daemon-lite/store/redis_watch.c build/lua_scripts.c
- * config/check.c config/config.c config/config_file.c config/duration.c config/lex.c config/pattern.c config/rules.c config/rules_write.c config/runtime_dir.c config/suggest.c */
+ * config/check.c config/config.c config/config_file.c config/duration.c config/lex.c config/links.c config/pattern.c config/rules.c config/rules_write.c config/runtime_dir.c config/suggest.c */
 /* LIBS: hiredis libconfig uuid */
 /* The Redis store against a real server: connections that end, servers that cannot be used, answers that are wrong. */
 #include <stdarg.h>
