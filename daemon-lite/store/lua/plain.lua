@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT
 -- The common case in straight lines, before common.lua builds its functions (they
 -- cost as much as the whole of this). `plain`: the prologue would let the caller
 -- pass, outside grace, and change nothing. Anything unusual is left to it.
