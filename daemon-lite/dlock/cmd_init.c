@@ -33,8 +33,8 @@ int cmd_init(int argc, char **argv)
 		       setting.config->name_space, setting.config->ttl_ms / 1000.0);
 		code = EXIT_DONE;
 	} else if (n == -EEXIST) {
-		code = complain(EXIT_NO, "the namespace %s at %s has data already, nothing was changed%s%s", setting.config->name_space, server,
-				text[0] ? ": " : "", text);
+		code = complain(EXIT_NO, "the namespace %s at %s has data already; nothing was changed, and no host needs this again",
+				setting.config->name_space, server);
 	} else {
 		code = complain(EXIT_TROUBLE, "the store %s could not be initialised: %s", server, text[0] ? text : strerror(-n));
 	}

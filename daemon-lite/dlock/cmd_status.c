@@ -105,7 +105,7 @@ static void print_odd(const struct answer *answer)
 	}
 }
 
-static int print_people(const struct answer *answer)
+static int print_people(const struct answer *answer, bool whole)
 {
 	struct table table = { .columns = ANSWER_COLUMNS };
 	int n;
@@ -117,8 +117,10 @@ static int print_people(const struct answer *answer)
 	putchar('\n');
 	if (table.count > 1)
 		table_print(&table, stdout, "");
+	else if (whole)
+		answer_print_none(answer, "No host has a lock.");
 	else
-		puts("No host has a lock.");
+		puts("Who has a lock cannot be told now.");
 	table_free(&table);
 	print_idle_hosts(answer);
 	answer_print_silent(answer, "");
@@ -192,7 +194,7 @@ int cmd_status(int argc, char **argv)
 		if (json)
 			print_json(&answer);
 		else
-			n = print_people(&answer);
+			n = print_people(&answer, asked == 0);
 	}
 	answer_free(&answer);
 	fflush(stdout);

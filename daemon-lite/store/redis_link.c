@@ -234,7 +234,7 @@ int redis_link_connect(struct redis_link *link, const struct redis_door *door, s
 	if (!err)
 		err = redis_reader_new(&link->reader);
 	if (err) {
-		redis_say(link->error, sizeof(link->error), "cannot connect to Redis at %s: %s; is it running, and is `redis.servers` right?",
+		redis_say(link->error, sizeof(link->error), "cannot connect to Redis at %s: %s (is it running, and is `redis.servers` right?)",
 			 door->target.label, strerrordesc_np(-err));
 		redis_link_close(link);
 	}

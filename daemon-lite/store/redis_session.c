@@ -45,15 +45,12 @@ void redis_session_state(struct store *store, enum store_state state, const char
 
 static void tell_standing(struct store *store)
 {
-	uint64_t gone = loop_now_ns() - store->grace_since_ns, ttl_ns = store->ttl_ms * MS;
-	uint64_t left_s = gone < ttl_ns ? (ttl_ns - gone + 1000 * MS - 1) / (1000 * MS) : 1;
-
 	if (!store->grace)
 		redis_session_state(store, STORE_UP, "Redis at %s", redis_label(store));
 	else
-		redis_session_state(store, STORE_GRACE, "Redis at %s is new or may have forgotten locks: for at most %llu s more nothing new is "
-				    "granted, so that other hosts can claim what they hold (for a new store, `dlock init` "
-				    "before the first lock skips this)", redis_label(store), (unsigned long long)left_s);
+		redis_session_state(store, STORE_GRACE, "Redis at %s is new or may have forgotten locks: for one lease time (%g s) at most nothing "
+				    "new is granted, so that other hosts can claim what they hold (for a new store, `dlock init` "
+				    "before the first lock skips this)", redis_label(store), (double)store->ttl_ms / 1000);
 }
 
 void redis_session_seen(struct store *store, const struct redis_header *header)
@@ -212,8 +209,6 @@ void redis_session_enter(struct store *store, const struct redis_header *header,
 		store->grace_over = false;
 		store->grace = false;
 	}
-	if (header->grace && !store->grace)
-		store->grace_since_ns = loop_now_ns();
 	store->grace = header->grace && !store->grace_over;
 	store->has_session = true;
 	store->needs_reassert = false;

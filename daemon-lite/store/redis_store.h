@@ -103,7 +103,6 @@ struct store {
 	unsigned session_serial;	/* of the renewal */
 	bool grace;
 	bool grace_over;		/* of this incarnation */
-	uint64_t grace_since_ns;
 
 	/* operations */
 	struct redis_op *ops_first, *ops_last;

@@ -319,6 +319,24 @@ for n in range(2000):
 	expect 'locks' 2000 "$shown"
 }
 
+# A table without rows says that nobody has a lock only where the store can know.
+test_a_store_that_is_away_or_forgetful_is_not_said_to_be_free() {
+	local out
+	take a A f ex
+	kill_redis
+	wait_until 5 store_is A connecting || fail 'the agent should have noticed'
+	out=$(dlock A status 2>&1)
+	expect 'status' 121 $?
+	assertContains "$out" 'cannot be told'
+	assertNotContains "$out" 'No host has a lock'
+	start_redis || fail 'Redis'
+	wait_until 5 store_is A grace || fail "A should be in grace"
+	out=$(dlock A check "$(path_on A g)" 2>&1)
+	assertContains "$out" 'grace period'
+	assertNotContains "$out" 'Nobody holds it'
+}
+store_is() { dlock "$1" status 2>/dev/null | grep -q "store $2"; }
+
 test_init_says_it_once() {
 	dlock A init >/dev/null 2>"$WORK/said"
 	expect 'the second time' 1 $?
