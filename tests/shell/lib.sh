@@ -289,8 +289,12 @@ agent_is_new() { local pid; pid=$(agent_pid "$1") && [ "$pid" != "$2" ]; }
 # As when the machine loses power: nothing of it runs any more, at one moment.
 kill_host() {
 	local pids
-	pids=$(host_pids "$1")
-	[ -z "$pids" ] || { kill -STOP $pids; kill -KILL $pids; } 2>/dev/null
+	if [ "$HOSTS" = b ]; then	# its PID 1 takes all with it. (No SIGSTOP: nsenter would stop itself too, and stay so.)
+		[ -z "${HOST_INIT[$1]:-}" ] || kill -KILL "${HOST_INIT[$1]}" 2>/dev/null
+	else
+		pids=$(host_pids "$1")
+		[ -z "$pids" ] || { kill -STOP $pids; kill -KILL $pids; } 2>/dev/null
+	fi
 	[ -z "${HOST_CUT[$1]:-}" ] || kill -KILL "${HOST_CUT[$1]}" 2>/dev/null
 	# The kernel takes the link away too, but later.
 	[ "$HOSTS" != b ] || at_store ip link delete "v$1" 2>/dev/null

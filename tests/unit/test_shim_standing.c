@@ -323,6 +323,7 @@ static void test_a_lock_kept_without_asking_is_never_given_away(void **state)
 	publish_drop(&race.slot);
 	close(fd);
 	close(probe);
+	free(path);
 }
 
 int main(int argc, char **argv)
