@@ -351,13 +351,13 @@ void answer_rows(const struct answer *answer, const char *key, struct table *tab
 	free(waiters);
 }
 
-void answer_print_none(const struct answer *answer, const char *text)
+void answer_print_none(const struct answer *answer, const char *indent, const char *text)
 {
 	const struct record *store = answer_find(answer, "store");
 
 	if (store && record_get_u64(store, "grace", 0))
 		text = "No host has claimed it so far; a holder may still do so, since the store is in its grace period.";
-	puts(text);
+	printf("%s%s\n", indent, text);
 }
 
 void answer_print_silent(const struct answer *answer, const char *indent)

@@ -40,7 +40,7 @@ void answer_rows(const struct answer *answer, const char *key, struct table *tab
 const char *answer_host(const struct answer *answer, const struct record *host, char *buf, size_t size);
 
 /* What to say where there is no row: that nobody has a lock, unless the store may not know of it yet. */
-void answer_print_none(const struct answer *answer, const char *text);
+void answer_print_none(const struct answer *answer, const char *indent, const char *text);
 
 /* A sentence for each host whose agent did not answer. */
 void answer_print_silent(const struct answer *answer, const char *indent);

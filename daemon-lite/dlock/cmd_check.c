@@ -131,7 +131,7 @@ static int print_lock(const struct setting *setting, const char *path, const cha
 	if (table.count > 1)
 		table_print(&table, stdout, "  ");
 	else
-		answer_print_none(&answer, "  Nobody holds it, nobody waits.");
+		answer_print_none(&answer, "  ", "Nobody holds it, nobody waits.");
 	answer_print_silent(&answer, "  ");
 	table_free(&table);
 	answer_free(&answer);

@@ -118,7 +118,7 @@ static int print_people(const struct answer *answer, bool whole)
 	if (table.count > 1)
 		table_print(&table, stdout, "");
 	else if (whole)
-		answer_print_none(answer, "No host has a lock.");
+		answer_print_none(answer, "", "No host has a lock.");
 	else
 		puts("Who has a lock cannot be told now.");
 	table_free(&table);

@@ -323,15 +323,16 @@ for n in range(2000):
 test_a_store_that_is_away_or_forgetful_is_not_said_to_be_free() {
 	local out
 	take a A f ex
+	dlock B run true		# its agent
 	kill_redis
-	wait_until 5 store_is A connecting || fail 'the agent should have noticed'
-	out=$(dlock A status 2>&1)
+	wait_until 5 store_is B connecting || fail 'the agent should have noticed'
+	out=$(dlock B status 2>&1)
 	expect 'status' 121 $?
 	assertContains "$out" 'cannot be told'
 	assertNotContains "$out" 'No host has a lock'
 	start_redis || fail 'Redis'
-	wait_until 5 store_is A grace || fail "A should be in grace"
-	out=$(dlock A check "$(path_on A g)" 2>&1)
+	wait_until 5 store_is B grace || fail "B should be in grace"
+	out=$(dlock B check "$(path_on B g)" 2>&1)
 	assertContains "$out" 'grace period'
 	assertNotContains "$out" 'Nobody holds it'
 }
