@@ -8,10 +8,10 @@
 if [ -z "${1:-}" ]; then
 	bash "$0" a || exit
 	[ "$(id -u)" = 0 ] || exit 0
-	if unshare --net --mount --uts --ipc --pid --fork true 2>/dev/null; then
+	if why=$("$(dirname "$0")/namespaces.sh"); then
 		bash "$0" b
 	else
-		echo '(This machine does not let us make namespaces: the second part is left out.)'
+		echo "(The second part, on hosts made of namespaces, is left out: $why.)"
 	fi
 	exit
 fi

@@ -77,8 +77,10 @@ for program in "$BUILD"/tests/unit/test_* "$BUILD"/tests/model/test_*; do
 	[ -f "tests/${program#"$BUILD/tests/"}.c" ] || continue
 	launch run_cmocka "$(basename "$program")" "$program" 180
 done
-kinds=a
-[ "$(id -u)" != 0 ] || [ "$how" = quick ] || kinds='a b'
+kinds=a left_out=
+if [ "$how" = full ]; then
+	if left_out=$(tests/namespaces.sh); then kinds='a b'; fi
+fi
 for kind in $kinds; do
 	for file in tests/shell/test_*.sh; do
 		name=$(basename "$file" .sh)
@@ -88,5 +90,6 @@ for kind in $kinds; do
 done
 wait
 collect
+[ -z "$left_out" ] || echo "Left out: the shell tests on hosts of kind b, with namespaces of their own: $left_out."
 echo "$total_passed passed, $total_failed failed"
 [ $total_failed = 0 ] && [ $total_passed != 0 ]
