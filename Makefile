@@ -141,7 +141,7 @@ check: tests ## the quick part of the tests, under two minutes
 	@BUILD=$(BUILD) tests/run.sh quick $(T)
 
 bench: all bench-programs ## lock prices and hand-over times next to floors measured in the same run
-	@BUILD=$(BUILD) tests/bench/run
+	+@BUILD=$(BUILD) tests/bench/run
 
 demo: all $(prog_bin) ## two hosts, two copies of one lock file, unmodified programs that exclude each other
 	@BUILD=$(BUILD) tests/demo.sh

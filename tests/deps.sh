@@ -25,7 +25,11 @@ done
 
 if [ "$(id -u)" != 0 ]; then
 	echo 'deps: some packages are missing. Install them by this command, then run make again:' >&2
-	echo "  sudo apt-get update && sudo apt-get install -y --no-install-recommends$missing" >&2
+	if command -v sudo >/dev/null; then
+		echo "  sudo apt-get update && sudo apt-get install -y --no-install-recommends$missing" >&2
+	else
+		echo "  su - -c 'apt-get update && apt-get install -y --no-install-recommends$missing'" >&2
+	fi
 	exit 1
 fi
 
