@@ -249,7 +249,7 @@ int library_find(char *path, size_t size, struct elf_info *ret_info, struct refu
 
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (fd < 0)
-		return refuse(refusal, EXIT_UNPROTECTED, "the library %s cannot be read (%s); install it, or name it by DLOCKSHIM_LIBRARY", path, strerror(errno));
+		return refuse(refusal, EXIT_UNPROTECTED, "the library %s cannot be read (%s); keep it beside dlock, or name it by DLOCKSHIM_LIBRARY", path, strerror(errno));
 	n = fstat(fd, &st) < 0 ? -errno : elf_inspect(elf_read_fd, &fd, ret_info);
 	close(fd);
 	if (n < 0 || !S_ISREG(st.st_mode) || ret_info->kind != ELF_KIND_LIBRARY)
