@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* LINK: tests/unit/redis_bench.c daemon-lite/loop.c daemon-lite/log.c daemon-lite/store/redis_conn.c daemon-lite/store/redis_dial.c
+/* LINK: tests/unit/redis_pair.c tests/unit/redis_bench.c daemon-lite/loop.c daemon-lite/log.c daemon-lite/store/redis_conn.c daemon-lite/store/redis_dial.c
  * daemon-lite/store/redis_file.c daemon-lite/store/redis_init.c daemon-lite/store/redis_link.c daemon-lite/store/redis_observe.c
  * daemon-lite/store/redis_open.c daemon-lite/store/redis_ops.c daemon-lite/store/redis_push.c daemon-lite/store/redis_renew.c
  * daemon-lite/store/redis_script.c daemon-lite/store/redis_session.c daemon-lite/store/redis_shared.c daemon-lite/store/redis_store.c
@@ -26,66 +26,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "redis_bench.h"
+#include "redis_pair.h"
 #include "../../daemon-lite/log.h"
-
-#define TTL 1000u
-#define K "f:jobs/a"
-
-static struct server server;
-static struct loop *loop;
-static struct host a, b;
-
-/* A server with a namespace that is declared new, and two hosts not started. */
-static int set_up(void **state)
-{
-	char text[512];
-
-	(void)state;
-	server = (struct server){ 0 };
-	server_start(&server, "");
-	assert_int_equal(loop_new(&loop), 0);
-	host_make(&a, loop, &server, TTL);
-	host_make(&b, loop, &server, TTL);
-	assert_int_equal(store_redis_init(a.config, text, sizeof(text)), 0);
-	return 0;
-}
-
-static int set_up_started(void **state)
-{
-	set_up(state);
-	host_start(&a);
-	host_start(&b);
-	await_state(&a, STORE_UP, 5);
-	await_state(&b, STORE_UP, 5);
-	return 0;
-}
-
-static int tear_down(void **state)
-{
-	(void)state;
-	host_free(&a);
-	host_free(&b);
-	loop_free(loop);
-	server_stop(&server);
-	remove_tree(server.dir);
-	return 0;
-}
-
-static uint64_t acquire(struct host *host, uint64_t req, enum lock_mode mode)
-{
-	store_acquire(host->store, K, req, mode, false, "1 test");
-	return await_event(host, EV_GRANTED, K, req, 5)->fence;
-}
-
-static void wait_in_line(struct host *host, uint64_t req, enum lock_mode mode)
-{
-	store_acquire(host->store, K, req, mode, false, "1 test");
-	await_event(host, EV_QUEUED, K, req, 5);
-	snprintf(host->waits[host->wait_count].key, 64, "%s", K);
-	host->waits[host->wait_count].req = req;
-	host->waits[host->wait_count++].mode = mode;
-}
 
 /* --- the rules, end to end --- */
 
