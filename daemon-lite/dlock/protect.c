@@ -73,7 +73,8 @@ int program_find(const char *name, char *path, size_t size, struct refusal *refu
 			n = executable(path);
 			if (n == 0)
 				return 0;
-			denied = denied || n == -EACCES;
+			/* A directory of PATH that may not be searched is passed over, as a shell does. */
+			denied = denied || (n == -EACCES && access(path, F_OK) == 0);
 		}
 		if (!*end)
 			break;
