@@ -78,7 +78,9 @@ net_new() {
 	disown $parent
 	wait_until 5 child_of $parent >/dev/null || return 1
 	NET_INIT=$(child_of $parent)
-	at_store sh -c 'ip link set lo up && ip link add br0 type bridge && ip address add 10.213.0.1/16 dev br0 && ip link set br0 up'
+	# An address of its own: else the bridge takes that of a port, and another one when the port goes with its host;
+	# the other hosts would send to the old one for seconds.
+	at_store sh -c 'ip link set lo up && ip link add br0 address 02:00:00:00:00:01 type bridge && ip address add 10.213.0.1/16 dev br0 && ip link set br0 up'
 }
 
 child_of() {
