@@ -6,7 +6,9 @@
 #define DLOCK_KLOCK_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
+#include "../shim/extent.h"
 #include "../shim/mode.h"
 
 struct loop;
@@ -20,17 +22,34 @@ struct klock_wait;
  */
 int klock_probe(int fd, enum lock_mode want);
 
+struct lock_spans {		/* zeroed = empty */
+	struct lock_span *at;	/* by start, disjoint */
+	size_t count, cap;
+};
+void lock_spans_free(struct lock_spans *spans);
+/* Adds a lock: where it overlaps what is there, the stronger mode counts. 0 or -ENOMEM. */
+int lock_spans_add(struct lock_spans *spans, struct extent at, enum lock_mode mode);
+
 /*
- * Starts a thread that waits in flock(fd, mode) (fd stays the caller's, must live
- * until the wait is over). When it has the lock, or failed, `done` runs on the
- * loop's thread with err 0 / -errno; the lock is then HELD on fd: the caller
- * unlocks with klock_unlock. The struct is gone after `done`.
+ * What record locks (POSIX, OFD) others hold on the file of fd within `at`, added to *spans, by F_OFD_GETLK: no lock is
+ * taken and none of the agent's own on this description is seen. *ret_seen: what was looked at, all of whose locks are in
+ * *spans now: `at`, and the free room on both sides of it up to the next lock or to `bounds`. fd may be open in any mode. 0 or -errno.
  */
-int klock_wait_start(struct loop *loop, int fd, enum lock_mode mode, void (*done)(void *arg, int err), void *arg,
+int klock_probe_records(int fd, struct extent at, struct extent bounds, struct lock_spans *spans, struct extent *ret_seen);
+
+/* The first record lock within `at` that stands against `mode`, as F_OFD_GETLK says: *ret_lock (mode NONE: none), *ret_pid (l_pid; -1 for OFD). 0 or -errno. */
+int klock_getlk(int fd, struct extent at, enum lock_mode mode, struct lock_span *ret_lock, int *ret_pid);
+
+/*
+ * Starts a thread that waits until nobody's lock stands against `mode` within `at`:
+ * by taking it on fd (flock, or F_OFD_SETLKW if records) and dropping it at once. fd stays the caller's and must live
+ * until the wait is over. A description that is not open for writing cannot wait in F_WRLCK: then the thread asks each 10 ms.
+ * When it is free, or that failed, `done` runs on the loop's thread with err 0 / -errno; nothing is held. The struct is gone after `done`.
+ */
+int klock_wait_start(struct loop *loop, int fd, bool records, struct extent at, enum lock_mode mode, void (*done)(void *arg, int err), void *arg,
 		     struct klock_wait **ret_wait);
-/* Interrupts the wait: `done` still runs exactly once, with -ECANCELED (nothing held) or 0 (it was faster). */
+/* Interrupts the wait: `done` still runs exactly once, with -ECANCELED or 0 (it was faster). */
 void klock_wait_cancel(struct klock_wait *wait);
-void klock_unlock(int fd);
 
 /* Runs fn(arg) on a helper thread, then done(arg) on the loop's thread. For calls that can block. Threads are kept for reuse, as many as run at once, at most 64; more wait in line. */
 int helper_run(struct loop *loop, void (*fn)(void *arg), void (*done)(void *arg), void *arg);
