@@ -25,6 +25,7 @@
 
 #include "../shim/extent.h"
 #include "../shim/mode.h"
+#include "spans.h"
 
 /*
  * The rules that the model checker showed to be needed (docs/DESIGN.md has what happens without each).
@@ -73,6 +74,7 @@ struct cover_question {
 	struct extent at;
 	struct extent bounds;	/* contains `at`; the free room around `at` up to here is welcome in the answer */
 	enum lock_mode want;	/* EX: everything; SH: exclusive locks only (shared ones may be left out) */
+	bool any;		/* only whether anything is held at all matters: then all of `at` may be said to be held exclusively */
 	enum lock_mode demand;	/* the cover's own note: what somebody elsewhere wants there; NONE: nobody */
 	struct extent seen;	/* the answer: contains `at`, within bounds; all locks within it are among `held` */
 };
@@ -142,10 +144,7 @@ struct cover {
 	 * helpers are not seen by its own questions. flock: asking and waiting are locks that a program's try may meet.
 	 */
 	bool gentle;
-	struct lock_span *spans;	/* by start, disjoint, none of mode NONE: what the store lets this host's programs lock */
-	size_t span_count, span_cap;
-	struct lock_span *stale;	/* parts that were lowered, whose new fence is not back yet; mode is what is kept */
-	size_t stale_count, stale_cap;
+	struct lock_spans spans; /* what the store lets this host's programs lock; fence 0: lowered, its new fence is not back yet */
 	uint64_t top_fence;	/* the highest fence known */
 	uint64_t void_fence;	/* the highest fence given back */
 	struct cover_recall *recalls;
@@ -171,7 +170,7 @@ int cover_copy(struct cover *dst, const struct cover *src);
 int cover_request(struct cover *cover, uint64_t id, struct extent at, enum lock_mode mode, bool try);
 /*
  * The answer to CHECK. flock: a description that holds the asked mode already makes no call: that is cover_gone(); one
- * that held SH and wants EX has dropped it by now. Record locks: the strongest mode that the request's owner holds anywhere in the file.
+ * that held SH and wants EX has dropped it by now. Record locks: the strongest mode that the request's owner holds within what is recalled.
  */
 void cover_held(struct cover *cover, uint64_t id, enum lock_mode held);
 /* The real call has returned (either way), or may come later but will be asked about then (cover_stands). */
@@ -192,8 +191,8 @@ void cover_queued(struct cover *cover, uint64_t id, bool again);
 void cover_recalled(struct cover *cover, const struct lock_span *waiting, size_t count);
 int cover_tried(struct cover *cover, const struct lock_span *wanted, const char *host, uint64_t req);
 
-/* From the kernel. held: what others hold within the questions' `seen`, by start and disjoint, each point's strongest mode. */
-void cover_probed(struct cover *cover, const struct lock_span *held, size_t count);
+/* From the kernel. held: what others hold within the questions' `seen`, each point's strongest mode. */
+void cover_probed(struct cover *cover, const struct lock_spans *held);
 void cover_wait_ended(struct cover *cover, unsigned slot);
 
 /* It has lain idle: give it back if the kernel agrees and nothing goes on. */

@@ -10,6 +10,7 @@
 
 #include "../shim/extent.h"
 #include "../shim/mode.h"
+#include "spans.h"
 
 struct loop;
 struct klock_wait;
@@ -21,14 +22,6 @@ struct klock_wait;
  * held shared) or MODE_EX. Never waits on a local filesystem. -errno on failure.
  */
 int klock_probe(int fd, enum lock_mode want);
-
-struct lock_spans {		/* zeroed = empty */
-	struct lock_span *at;	/* by start, disjoint */
-	size_t count, cap;
-};
-void lock_spans_free(struct lock_spans *spans);
-/* Adds a lock: where it overlaps what is there, the stronger mode counts. 0 or -ENOMEM. */
-int lock_spans_add(struct lock_spans *spans, struct extent at, enum lock_mode mode);
 
 /*
  * What record locks (POSIX, OFD) others hold on the file of fd within `at`, added to *spans, by F_OFD_GETLK: no lock is
