@@ -10,7 +10,9 @@
  *   reload.c   the configuration while it runs
  *   agent.c    start, idling, end
  *   query.c    what the dlock command asks
+ *   ask.c      questions between agents
  *   survey*.c  what all hosts hold, asked and answered; look.c: what the kernel here shows
+ *   getlk*.c   who on another host stands against a record lock
  */
 #ifndef DLOCK_AGENT_H
 #define DLOCK_AGENT_H
@@ -21,6 +23,7 @@
 #include <sys/types.h>
 
 #include "../config/rules.h"
+#include "../shim/wire.h"
 #include "cover.h"
 #include "guard.h"
 #include "hash.h"
@@ -104,6 +107,7 @@ struct agent {
 	int exit_code;
 	struct looks *looks;		/* look.c */
 	struct surveys *surveys;	/* survey.c */
+	struct hash asks;		/* ask.c: struct ask by nonce */
 	struct asker *askers;		/* survey_answer.c */
 	unsigned asker_count;
 };
@@ -164,6 +168,8 @@ void name_keep_files(struct name *name);
 void name_settle(struct name *name);
 /* Opens or closes the name's standing GOs as its cover and the agent's state say; part of name_settle(). */
 void name_publish(struct name *name);
+/* True while a probe, or a helper of the agent's own, may hold a lock for an instant. */
+bool name_is_asking(const struct name *name);
 void name_free(struct name *name);
 
 /* --- client.c --- */
@@ -190,6 +196,8 @@ void clients_fail_waiting(struct agent *agent, const char *text);
 struct client_view {		/* for status */
 	int pid;
 	const char *key;
+	enum wire_family family;
+	struct extent at;
 	enum lock_mode mode;
 	bool try, waits_in_kernel;
 	uint64_t since_ns, go_ns;	/* asked; was given a GO */
@@ -238,11 +246,16 @@ void client_query_done(struct client *client, const struct record_buf *records, 
 uint64_t client_id(const struct client *client);
 uid_t client_uid(const struct client *client);
 
-/* --- survey.c, survey_answer.c: store events --- */
+/* --- ask.c: store events --- */
 
-void survey_store_record(void *agent, void *call, const char *record, size_t len, int err);
-void survey_reached(void *agent, uint64_t nonce, const char *host, int err);
-void survey_told(void *agent, const char *host, uint64_t nonce, uint64_t part, enum store_last last, const char *text, size_t len);
-void survey_asked(void *agent, const char *host, uint64_t nonce, const char *key);
+void ask_record(void *agent, void *call, const char *record, size_t len, int err);
+void ask_reached(void *agent, uint64_t nonce, const char *host, int err);
+void ask_told(void *agent, const char *host, uint64_t nonce, uint64_t part, enum store_last last, const char *text, size_t len);
+void ask_asked(void *agent, const char *host, uint64_t nonce, const char *key, const char *question);
+
+/* --- survey_answer.c --- */
+
+/* Another host wants to see what the kernel here shows (key "": of all locks). */
+void survey_asked(struct agent *agent, const char *host, uint64_t nonce, const char *key);
 
 #endif

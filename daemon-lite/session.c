@@ -373,6 +373,6 @@ void session_renewed(void *arg, const struct store_lease *lease)
 const struct store_events session_events = {
 	.state = on_state, .granted = on_granted, .queued = on_queued, .busy = on_busy, .failed = on_failed,
 	.recall = on_recall, .try = on_try, .cover = on_cover, .resumed = on_resumed, .reassert = on_reassert,
-	.reasserted = on_reasserted, .lost = on_lost, .status = survey_store_record,
-	.asked = survey_asked, .reached = survey_reached, .told = survey_told,
+	.reasserted = on_reasserted, .lost = on_lost, .status = ask_record,
+	.asked = ask_asked, .reached = ask_reached, .told = ask_told,
 };
