@@ -157,7 +157,7 @@ struct cover {
 	size_t request_count, request_cap;
 	struct cover_try *tries;
 	size_t try_count, try_cap;
-	bool failed;		/* out of memory somewhere: nothing was given back or answered wrongly, but somebody may wait for long */
+	bool failed;		/* out of memory: something was not done; the next event tries again */
 };
 
 /* void_floor: every fence up to it is void for a cover that is made anew (the highest fence the agent ever knew). */

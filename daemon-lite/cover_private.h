@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+/* What cover.c and cover_probe.c share. */
+#ifndef DLOCK_COVER_PRIVATE_H
+#define DLOCK_COVER_PRIVATE_H
+
+#include "cover.h"
+
+#ifdef COVER_MUTABLE
+#define RULE(r) (cover_without != (r))
+#else
+#define RULE(r) true
+#endif
+
+static inline bool cover_has_go(const struct cover_request *r)
+{
+	return r->state == REQUEST_GO || r->state == REQUEST_READY;
+}
+
+/* Makes room for one more element of an array (a pointer to its pointer). 0 or -ENOMEM. */
+int cover_grow(void *array, size_t count, size_t *cap, size_t size);
+/* Whether a program with a GO (given or about to be) would conflict there with `mode`. */
+bool cover_go_conflicts(const struct cover *c, struct extent at, enum lock_mode mode);
+/* Whether a recall stands against something that is covered now. */
+bool cover_recall_active(const struct cover *c, const struct cover_recall *recall);
+void cover_prune_recalls(struct cover *c);
+/* Decides what can be decided and asks the kernel what has to be asked. */
+void cover_step(struct cover *c);
+
+bool cover_settle_probed(struct cover *c, struct cover_request *r, enum lock_mode most);
+
+/* --- cover_probe.c --- */
+
+/* Answers the tries of other hosts that need no question; ends the helpers that wait for nothing any more or stand in the way. Returns whether the next step has to wait for that. */
+bool cover_end_waits(struct cover *c);
+/* Starts a probe, if anything has to be asked. */
+void cover_ask_kernel(struct cover *c);
+/* Parts that are wanted under a fence that was given back, and are not covered: said again. */
+void cover_void_again(struct cover *c, const struct lock_span *wanted);
+
+#endif
