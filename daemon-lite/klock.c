@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Threads that wait so that the loop need not: in the kernel's queue for a
- * flock, and in calls on somebody's filesystem.
+ * lock, and in calls on somebody's filesystem.
  *
  * Invariants:
- * - A wait ends by exactly one `done` on the loop's thread, and with an error
- *   or a cancellation nothing is held.
+ * - A wait ends by exactly one `done` on the loop's thread, and nothing is held
+ *   then: the thread itself drops what it got, at once. Several waits may share a
+ *   description. The kernel takes their locks for one owner's, so one may drop or
+ *   weaken what another has just got; as each ends by dropping, that harms nobody.
  * - A cancellation is a flag and then a signal. The signal may come just before
- *   the thread enters flock() and be spent for nothing; so it is sent again each
+ *   the thread enters the call and be spent for nothing; so it is sent again each
  *   millisecond until the thread is out. An EINTR without the flag means nothing.
  * - A thread is signalled only between `running` and the end of its wait, both
  *   under the wait's mutex: threads are used again.
@@ -16,6 +18,7 @@
 #include "klock.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -34,6 +37,7 @@
 #define IDLE_MAX 16
 #define STACK_SIZE (256 * 1024)
 #define CANCEL_AGAIN_NS 1000000ull
+#define ASK_AGAIN_NS 10000000	/* a wait that the kernel has no queue for */
 
 static int cancel_signal(void)
 {
@@ -65,7 +69,7 @@ static void on_cancel_signal(int sig)
 
 static void pool_init(void)
 {
-	struct sigaction action = { .sa_handler = on_cancel_signal };	/* no SA_RESTART: flock() has to return */
+	struct sigaction action = { .sa_handler = on_cancel_signal };	/* no SA_RESTART: the call has to return */
 	pthread_condattr_t attr;
 
 	sigaction(cancel_signal(), &action, NULL);
@@ -235,6 +239,38 @@ void helper_close(struct loop *loop, int fd, bool local)
 		close(fd);
 }
 
+/* --- asking about record locks ----------------------------------------- */
+
+static struct flock flock_of(struct extent at, short type)
+{
+	return (struct flock){ .l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)at.start, .l_len = (off_t)extent_len(at) };
+}
+
+static short type_of(enum lock_mode mode)
+{
+	return mode == MODE_SH ? F_RDLCK : F_WRLCK;
+}
+
+int klock_getlk(int fd, struct extent at, enum lock_mode mode, struct lock_span *ret_lock, int *ret_pid)
+{
+	struct flock lock = flock_of(at, type_of(mode));
+	struct lock_span found = { .at = at, .mode = MODE_NONE };
+
+	if ((mode != MODE_SH && mode != MODE_EX) || at.start >= at.end || at.end > EXTENT_END)
+		return -EINVAL;
+	if (fcntl(fd, F_OFD_GETLK, &lock) < 0)
+		return -errno;
+	if (lock.l_type != F_UNLCK) {
+		found.mode = lock.l_type == F_WRLCK ? MODE_EX : MODE_SH;
+		/* A filesystem may answer itself: what makes no sense would keep the callers asking for ever. */
+		if (!extent_from_len(lock.l_start, lock.l_len, &found.at) || !extent_overlaps(found.at, at))
+			return -EIO;
+	}
+	*ret_lock = found;
+	*ret_pid = lock.l_pid;
+	return 0;
+}
+
 /* --- waiting for a lock ------------------------------------------------ */
 
 struct klock_wait {
@@ -242,7 +278,9 @@ struct klock_wait {
 	struct loop *loop;
 	struct loop_timer again;
 	int fd;
-	int operation;
+	bool records;
+	struct extent at;
+	enum lock_mode mode;
 	int err;
 	void (*done)(void *arg, int err);
 	void *arg;
@@ -265,30 +303,69 @@ static void wait_done(void *arg)
 	free(wait);
 }
 
+/* A record lock can be taken only on a description that is open for it: F_WRLCK for writing, F_RDLCK for reading. */
+static bool can_take(const struct klock_wait *wait)
+{
+	int access_mode = fcntl(wait->fd, F_GETFL) & O_ACCMODE;
+
+	return access_mode == O_RDWR || access_mode == (wait->mode == MODE_EX ? O_WRONLY : O_RDONLY);
+}
+
+/* Asks; if it is not free, pauses (a signal ends the pause) and says -EINTR. */
+static int ask_and_pause(const struct klock_wait *wait)
+{
+	struct lock_span lock;
+	int pid, r = klock_getlk(wait->fd, wait->at, wait->mode, &lock, &pid);
+
+	if (r == 0 && lock.mode != MODE_NONE) {
+		nanosleep(&(struct timespec){ .tv_nsec = ASK_AGAIN_NS }, NULL);
+		r = -EINTR;
+	}
+	return r;
+}
+
+/* Waits once: 0, or -errno; -EINTR after any signal. */
+static int take(const struct klock_wait *wait, bool by_asking)
+{
+	struct flock lock = flock_of(wait->at, type_of(wait->mode));
+
+	if (by_asking)
+		return ask_and_pause(wait);
+	if ((wait->records ? fcntl(wait->fd, F_OFD_SETLKW, &lock) : flock(wait->fd, wait->mode == MODE_SH ? LOCK_SH : LOCK_EX)) == 0)
+		return 0;
+	return -errno;
+}
+
+static void drop(const struct klock_wait *wait)
+{
+	struct flock lock = flock_of(wait->at, F_UNLCK);
+
+	if (!wait->records) {
+		flock(wait->fd, LOCK_UN);
+		return;
+	}
+	/* Where it splits the lock of another wait it needs memory. */
+	while (fcntl(wait->fd, F_OFD_SETLK, &lock) < 0 && (errno == ENOLCK || errno == EINTR))
+		nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+}
+
 static void wait_task(struct task *task)
 {
 	struct klock_wait *wait = (struct klock_wait *)task;
-	int err = 0;
+	bool by_asking = wait->records && !can_take(wait);
+	int err;
 
 	pthread_mutex_lock(&wait->lock);
 	wait->thread = pthread_self();
 	wait->running = true;
 	pthread_mutex_unlock(&wait->lock);
 
-	for (;;) {
-		if (atomic_load(&wait->cancelled)) {
-			err = -ECANCELED;
-			break;
-		}
-		if (flock(wait->fd, wait->operation) == 0)
-			break;
-		if (errno != EINTR) {
-			err = -errno;
-			break;
-		}
-	}
-	if (err)	/* a lock that was to be converted is not "nothing held" */
-		flock(wait->fd, LOCK_UN);
+	do {
+		err = atomic_load(&wait->cancelled) ? -ECANCELED : take(wait, by_asking);
+	} while (err == -EINTR);
+	/* Also after an error: a flock that was to be converted is not "nothing held". */
+	if (!by_asking && (err == 0 || !wait->records))
+		drop(wait);
 	wait->err = err;
 
 	pthread_mutex_lock(&wait->lock);
@@ -298,18 +375,13 @@ static void wait_task(struct task *task)
 	pthread_mutex_unlock(&wait->lock);
 }
 
-static int flock_operation(enum lock_mode mode)
-{
-	return mode == MODE_SH ? LOCK_SH : LOCK_EX;
-}
-
-int klock_wait_start(struct loop *loop, int fd, enum lock_mode mode, void (*done)(void *arg, int err), void *arg,
+int klock_wait_start(struct loop *loop, int fd, bool records, struct extent at, enum lock_mode mode, void (*done)(void *arg, int err), void *arg,
 		     struct klock_wait **ret_wait)
 {
 	struct klock_wait *wait;
 	int r;
 
-	if (mode != MODE_SH && mode != MODE_EX)
+	if ((mode != MODE_SH && mode != MODE_EX) || (records && (at.start >= at.end || at.end > EXTENT_END)))
 		return -EINVAL;
 	wait = calloc(1, sizeof(*wait));
 	if (!wait)
@@ -317,7 +389,9 @@ int klock_wait_start(struct loop *loop, int fd, enum lock_mode mode, void (*done
 	wait->task.run = wait_task;
 	wait->loop = loop;
 	wait->fd = fd;
-	wait->operation = flock_operation(mode);
+	wait->records = records;
+	wait->at = at;
+	wait->mode = mode;
 	wait->done = done;
 	wait->arg = arg;
 	atomic_init(&wait->cancelled, false);
@@ -358,12 +432,7 @@ void klock_wait_cancel(struct klock_wait *wait)
 	loop_timer_set(wait->loop, &wait->again, loop_now_ns() + CANCEL_AGAIN_NS);
 }
 
-/* --- probing ----------------------------------------------------------- */
-
-void klock_unlock(int fd)
-{
-	flock(fd, LOCK_UN);
-}
+/* --- probing a flock --------------------------------------------------- */
 
 /* A failed conversion has lost the SH as well: nothing is left behind either way. */
 int klock_probe(int fd, enum lock_mode want)

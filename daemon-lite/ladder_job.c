@@ -86,7 +86,7 @@ int ladder_job_start(struct agent *agent, enum ladder_step step, void (*done)(vo
 	while (!err && (node = hash_walk(&agent->names, node))) {
 		struct name *name = hash_entry(node, struct name, node);
 
-		if (name->cover.mode != MODE_NONE || name->inherited)
+		if (cover_mode(&name->cover) != MODE_NONE || name->inherited)
 			err = add_name(job, name);
 	}
 	if (err) {
