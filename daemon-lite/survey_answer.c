@@ -11,6 +11,7 @@
 #include "log.h"
 #include "look.h"
 #include "records.h"
+#include "survey_merge.h"
 
 #define ASKERS_MAX 256
 #define PARTS_MAX 32	/* of STORE_TELL_MAX bytes: a push connection holds a few megabytes before the server ends it */
@@ -36,14 +37,14 @@ static void unlink_asker(struct asker *asker)
 	free(asker);
 }
 
-/* Only the records of one lock. */
-static void filter(struct record_buf *to, const struct record_buf *from, const char *key)
+/* Only the records of one name, in each of its families. */
+static void filter(struct record_buf *to, const struct record_buf *from, const char *name)
 {
 	size_t pos = 0, before = 0;
 	struct record *record;
 
 	while (records_next(from->data, from->len, &pos, &record) == 1) {
-		if (!strcmp(record_get(record, "key", ""), key))
+		if (key_has_name(record_get(record, "key", ""), name))
 			records_append(to, from->data + before, pos - before);
 		before = pos;
 		record_free(record);
@@ -78,7 +79,7 @@ static void on_look(void *arg, const struct record_buf *records)
 	struct record_buf one = { 0 };
 
 	if (records && asker->key[0]) {
-		filter(&one, records, asker->key);
+		filter(&one, records, asker->key[1] == ':' ? asker->key + 2 : asker->key);
 		if (!one.err)
 			tell(asker, one.data, one.len);
 		record_buf_free(&one);
@@ -88,9 +89,8 @@ static void on_look(void *arg, const struct record_buf *records)
 	unlink_asker(asker);
 }
 
-void survey_asked(void *arg, const char *host, uint64_t nonce, const char *key)
+void survey_asked(struct agent *agent, const char *host, uint64_t nonce, const char *key)
 {
-	struct agent *agent = arg;
 	struct asker *asker, *latest = NULL;
 	unsigned count = 0;
 
