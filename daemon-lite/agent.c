@@ -48,9 +48,8 @@ bool agent_any_held(struct agent *agent)
 
 		if (cover_has_requests(&name->cover))
 			return true;
-		for (size_t i = 0; i < name->file_count && name->cover.mode != MODE_NONE; i++)
-			if (!name->files[i].local || klock_probe(name->files[i].fd, MODE_EX) != MODE_NONE)
-				return true;
+		if (cover_mode(&name->cover) != MODE_NONE && name_is_held(name))
+			return true;
 	}
 	return false;
 }

@@ -4,7 +4,7 @@
  * everything here; helper threads and the renewal thread reach it by loop_post().
  *
  *   client.c   one connection = one lock call of a program: messages, credentials, the process's end
- *   name.c     one lock name: its cover (cover.c decides), its files on this host, kernel probes and waits
+ *   name.c     one lock: its cover (cover.c decides), its files on this host; name_kernel.c: probes and waits
  *   call.c     what the lock call comes to
  *   session.c  the session in the store, the lease, the ladder
  *   reload.c   the configuration while it runs
@@ -34,7 +34,7 @@
 
 struct client;
 struct config;
-struct klock_wait;
+struct name_wait;
 
 struct list {			/* a ring; the head is a member too */
 	struct list *next, *prev;
@@ -127,20 +127,19 @@ struct name_file {		/* one inode that programs here lock under a name */
 struct name {
 	struct hash_node node;
 	struct agent *agent;
-	char *key;		/* "f:NAME" */
+	char *key;		/* "f:NAME" (flock) or "r:NAME" (record locks) */
+	bool records;
 	char *on_lost;
 	struct on_lost_rule on_lost_rule;
 	struct cover cover;
 	struct name_file *files;
 	size_t file_count;
+	size_t held_file;	/* the one that was seen locked last */
 	size_t clients;		/* that have it as theirs; a parked one is not known to the cover */
 	bool probe_due;
 	bool probe_running;	/* in a helper thread */
-	struct klock_wait *wait;
-	size_t wait_file;
-	enum lock_mode wait_mode;
-	bool wait_held;		/* the helper has won and its lock is still there */
-	bool wait_cancelled;
+	struct name_wait **waits;	/* by the cover's slots */
+	unsigned wait_count;
 	bool inherited;		/* a predecessor's; whether the store has a cover for it is not known yet */
 	char info[96];		/* "PID COMMAND" of the program that asked last */
 	uint64_t active_ns;	/* last request's beginning or end */
@@ -170,6 +169,12 @@ void name_settle(struct name *name);
 void name_publish(struct name *name);
 /* True while a probe, or a helper of the agent's own, may hold a lock for an instant. */
 bool name_is_asking(const struct name *name);
+/* Whether lock calls on all of its files never wait for a network. */
+bool name_is_local(const struct name *name);
+/* Whether anybody here holds a lock on one of its files, as far as that can be asked without waiting (else yes). */
+bool name_is_held(const struct name *name);
+/* The strongest POSIX lock that this process holds in what is recalled; its files must be local. */
+enum lock_mode name_owner_mode(const struct name *name, pid_t pid);
 void name_free(struct name *name);
 
 /* --- client.c --- */

@@ -12,6 +12,7 @@
 
 #include "../config/config.h"
 #include "client.h"
+#include "getlk.h"
 #include "holders.h"
 #include "klock.h"
 #include "log.h"
@@ -139,6 +140,19 @@ void client_answer(struct client *client, enum cover_answer answer)
 	list_append(&client->agent->answers, &client->answers);
 }
 
+/* What a process holds by POSIX locks the kernel tells here, under whatever descriptor it took them; of a description, its own fdinfo. */
+static void check(struct client *client)
+{
+	struct name *name = client->name;
+
+	if (client->msg.family != FAMILY_POSIX || !name_is_local(name)) {
+		client_tell(client, WIRE_CHECK, 0, MODE_NONE);
+		return;
+	}
+	cover_held(&name->cover, client->id, name_owner_mode(name, client->cred.pid));
+	name_settle(name);
+}
+
 void clients_answer(struct agent *agent)
 {
 	while (agent->answers.next != &agent->answers) {
@@ -148,7 +162,7 @@ void clients_answer(struct agent *agent)
 		if (client->answer == ANSWER_GO)
 			give_go(client);
 		else if (client->answer == ANSWER_CHECK)
-			client_tell(client, WIRE_CHECK, 0, MODE_NONE);
+			check(client);
 		else if (client_tell(client, WIRE_BUSY, 0, MODE_NONE))
 			client_close(client);
 	}
@@ -179,7 +193,7 @@ void call_stands(struct client *client)
 	const char *why;
 	struct name *name = client->lapsed ? name_find(agent, client->lapsed) : client->name;
 	bool yes = client->session == agent->session && agent_may_go(agent, &why) && name &&
-		   cover_stands(&name->cover, (enum lock_mode)client->msg.mode);
+		   cover_stands(&name->cover, client->at, (enum lock_mode)client->msg.mode);
 
 	client_tell(client, WIRE_STANDING, yes ? 0 : ENOLCK, MODE_NONE);
 }
@@ -188,7 +202,7 @@ void call_stands(struct client *client)
 static void stands_anew(struct client *client)
 {
 	struct name *name = client->name;
-	bool yes = cover_stands(&name->cover, (enum lock_mode)client->msg.mode);
+	bool yes = cover_stands(&name->cover, client->at, (enum lock_mode)client->msg.mode);
 
 	if (client_tell(client, WIRE_STANDING, yes ? 0 : ENOLCK, MODE_NONE))
 		client->state = CLIENT_NEW;	/* a STANDS on a connection of its own; the client closes it */
@@ -213,13 +227,41 @@ static void request_begin(struct client *client)
 		stands_anew(client);
 		return;
 	}
-	if (try && client->name->cover.recall != MODE_NONE)
+	if (try && cover_is_recalled(&client->name->cover))
 		clients_hear(client->name);
-	if (cover_request(&client->name->cover, client->id, (enum lock_mode)client->msg.mode, try)) {
+	if (cover_request(&client->name->cover, client->id, client->at, (enum lock_mode)client->msg.mode, try)) {
 		client_fail(client, ENOLCK, "the agent is out of memory");
 		return;
 	}
 	name_settle(client->name);
+}
+
+static void getlk_done(void *arg, const struct lock_span *lock, int l_pid, int err, const char *text)
+{
+	struct client *client = arg;
+	struct wire_msg msg;
+
+	client->getlk = NULL;
+	if (err) {
+		client_fail(client, ENOLCK, text);
+		return;
+	}
+	wire_init(&msg, WIRE_LOCK);
+	msg.mode = (uint16_t)lock->mode;
+	if (lock->mode != MODE_NONE) {
+		msg.start = (int64_t)lock->at.start;
+		msg.len = extent_len(lock->at);
+		msg.fd_number = l_pid;
+	}
+	client_send(client, &msg, NULL);
+	client_close(client);
+}
+
+static void getlk_begin(struct client *client, const char *key)
+{
+	client->state = CLIENT_GETLK;
+	if (getlk_start(client->agent, key, client->at, (enum lock_mode)client->msg.mode, getlk_done, client, &client->getlk))
+		client_fail(client, ENOLCK, "the agent is out of memory");
 }
 
 /* The descriptor is known: find its rule and name. */
@@ -254,12 +296,16 @@ static void identified(void *arg)
 			client_close(client);
 		return;
 	}
-	memcpy(key, "f:", 2);
+	memcpy(key, client->msg.family == FAMILY_FLOCK ? "f:" : "r:", 2);
 	err = rules_expand(match.name, match.pattern, identity->path, key + 2, sizeof key - 2);
 	if (err < 0) {
 		snprintf(text, sizeof text, "line %u of %s: no name can be made for this path: %s", match.line,
 			 agent->config->file, strerror(-err));
 		client_fail(client, ENOLCK, text);
+		return;
+	}
+	if (client->msg.type == WIRE_GETLK) {
+		getlk_begin(client, key);
 		return;
 	}
 	name = name_get(agent, key, match.on_lost);
@@ -270,7 +316,7 @@ static void identified(void *arg)
 	}
 	name->active_ns = loop_now_ns();
 	if (client->local)
-		client->own_fd = name_has_file(name, &identity->id) ? -1 : identify_reopen(client->fd);
+		client->own_fd = name_has_file(name, &identity->id) ? -1 : identify_reopen(client->fd, name->records);
 	err = name_add_file(name, &client->own_fd, &identity->id, client->local, identity->deleted ? NULL : identity->path);
 	helper_close(agent->loop, client->own_fd, client->local);
 	helper_close(agent->loop, client->fd, client->local);
@@ -294,20 +340,25 @@ static void identify_job(void *arg)
 
 	client->kind = identify_fd(client->fd, client->identity);
 	if (client->kind == IDENTIFY_MANAGED && !client->local)
-		client->own_fd = identify_reopen(client->fd);
+		client->own_fd = identify_reopen(client->fd, client->msg.family != FAMILY_FLOCK);
 }
 
-static bool valid_request(const struct wire_msg *msg)
+static bool valid_request(const struct wire_msg *msg, struct extent *ret_at)
 {
-	return msg->family == FAMILY_FLOCK && (msg->mode == MODE_SH || msg->mode == MODE_EX) &&
-	       !(msg->flags & ~WIRE_FLAG_NONBLOCK);
+	if ((msg->mode != MODE_SH && msg->mode != MODE_EX) || (msg->flags & ~WIRE_FLAG_NONBLOCK))
+		return false;
+	if (msg->family == FAMILY_FLOCK) {
+		*ret_at = EXTENT_ALL;
+		return !msg->start && !msg->len && msg->type != WIRE_GETLK;
+	}
+	return (msg->family == FAMILY_POSIX || msg->family == FAMILY_OFD) && extent_from_len(msg->start, msg->len, ret_at);
 }
 
 void call_begin(struct client *client, const struct wire_msg *msg, int fd)
 {
 	struct agent *agent = client->agent;
 
-	if (!valid_request(msg)) {
+	if (!valid_request(msg, &client->at)) {
 		if (fd >= 0)
 			close(fd);
 		client_fail(client, EPROTO, "this request is not understood: are library and agent of one version?");
@@ -361,8 +412,8 @@ void call_held(struct client *client, const struct wire_msg *msg)
 
 	if (msg->mode == WIRE_HELD_UNKNOWN) {
 		/* Without /proc (in a chroot) the program cannot say: look from here. */
-		held = holders_fd_mode(client->cred.pid, client->msg.fd_number);
-		if (held == mode || (held == MODE_SH && mode == MODE_EX)) {
+		held = holders_fd_mode(client->cred.pid, client->msg.fd_number, client->msg.family != FAMILY_FLOCK);
+		if (client->msg.family == FAMILY_FLOCK && (held == mode || (held == MODE_SH && mode == MODE_EX))) {
 			/* The same: the call is over. SH that wants EX: the program drops it and says so. */
 			client_tell(client, WIRE_HELD, 0, held);
 			return;

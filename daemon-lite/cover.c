@@ -280,12 +280,17 @@ static void go(struct cover *c, struct cover_request *r)
 	c->ops->answer(c->owner, r->id, ANSWER_GO);
 }
 
+unsigned cover_flags(const struct cover_request *r)
+{
+	return (r->try ? STORE_TRY : 0) | (r->stake ? STORE_PASS : 0);
+}
+
 static void ask(struct cover *c, struct cover_request *r)
 {
 	r->state = REQUEST_ASKED;
 	r->twice = r->asked;
 	r->asked = true;
-	c->ops->ask(c->owner, r->id, r->at, r->mode, (r->try ? STORE_TRY : 0) | (r->stake ? STORE_PASS : 0));
+	c->ops->ask(c->owner, r->id, r->at, r->mode, cover_flags(r));
 }
 
 static void answer_busy(struct cover *c, struct cover_request *r)

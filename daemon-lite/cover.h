@@ -206,6 +206,8 @@ bool cover_unused(const struct cover *cover);
 /* The mode in which any program here may lock any part without asking: the cover's weakest, while nobody elsewhere wants it, no program here waits for an answer
  * or in the kernel (it would be passed by), and the agent is not in the kernel itself. It must be taken back (shim/standing.h) before the probe that an event has asked for. */
 enum lock_mode cover_standing(const struct cover *cover);
+/* The flags with which the store is asked for it: STORE_TRY, STORE_PASS (store.h). */
+unsigned cover_flags(const struct cover_request *request);
 /* Whether all of `at` is covered in this mode or a stronger one. */
 bool cover_suffices(const struct cover *cover, struct extent at, enum lock_mode mode);
 /* The strongest mode in which any part is covered. */

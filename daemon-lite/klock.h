@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 #include "../shim/extent.h"
 #include "../shim/mode.h"
@@ -32,6 +33,12 @@ int klock_probe_records(int fd, struct extent at, struct extent bounds, struct l
 
 /* The first record lock within `at` that stands against `mode`, as F_OFD_GETLK says: *ret_lock (mode NONE: none), *ret_pid (l_pid; -1 for OFD). 0 or -errno. */
 int klock_getlk(int fd, struct extent at, enum lock_mode mode, struct lock_span *ret_lock, int *ret_pid);
+
+/*
+ * The strongest POSIX lock that this process holds within `at`. A reader that another reader hides may be missed; where there are too many
+ * locks to look at, or the filesystem does not answer, MODE_EX.
+ */
+enum lock_mode klock_owner_mode(int fd, struct extent at, pid_t pid);
 
 /*
  * Starts a thread that waits until nobody's lock stands against `mode` within `at`:

@@ -18,82 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- spans ------------------------------------------------------------- */
-
-void lock_spans_free(struct lock_spans *spans)
-{
-	free(spans->at);
-	*spans = (struct lock_spans){ 0 };
-}
-
-/* Behind all others: of the same mode and without a gap it makes the last one longer. There is room. */
-static void append(struct lock_span *at, size_t *count, uint64_t start, uint64_t end, enum lock_mode mode)
-{
-	if (start >= end || mode == MODE_NONE)
-		return;
-	if (*count > 0 && at[*count - 1].at.end == start && at[*count - 1].mode == mode)
-		at[*count - 1].at.end = end;
-	else
-		at[(*count)++] = (struct lock_span){ .at = { start, end }, .mode = mode };
-}
-
-static int make_room(struct lock_spans *spans)
-{
-	size_t cap = spans->cap ? 2 * spans->cap : 8;
-	struct lock_span *at;
-
-	if (spans->count < spans->cap)
-		return 0;
-	at = realloc(spans->at, cap * sizeof(*at));
-	if (!at)
-		return -ENOMEM;
-	spans->at = at;
-	spans->cap = cap;
-	return 0;
-}
-
-int lock_spans_add(struct lock_spans *spans, struct extent at, enum lock_mode mode)
-{
-	size_t count = 0, cap;
-	struct lock_span *merged;
-	uint64_t from = at.start;	/* what is before it in `at` is done */
-
-	if (spans->count == 0 || spans->at[spans->count - 1].at.end <= at.start) {
-		if (make_room(spans) < 0)
-			return -ENOMEM;
-		append(spans->at, &spans->count, at.start, at.end, mode);
-		return 0;
-	}
-	cap = 2 * spans->count + 4;	/* each span: the gap before it, itself; two are cut */
-	merged = malloc(cap * sizeof(*merged));
-	if (!merged)
-		return -ENOMEM;
-	for (size_t i = 0; i < spans->count; i++) {
-		struct extent old = spans->at[i].at;
-		enum lock_mode old_mode = spans->at[i].mode;
-
-		if (old.start >= at.end) {
-			append(merged, &count, from, at.end, mode);
-			from = at.end;
-		}
-		if (!extent_overlaps(old, at)) {
-			append(merged, &count, old.start, old.end, old_mode);
-			continue;
-		}
-		struct extent both = extent_common(old, at);
-
-		append(merged, &count, old.start, both.start, old_mode);
-		append(merged, &count, from, both.start, mode);
-		append(merged, &count, both.start, both.end, mode_max(old_mode, mode));
-		append(merged, &count, both.end, old.end, old_mode);
-		from = both.end;
-	}
-	append(merged, &count, from, at.end, mode);
-	free(spans->at);
-	*spans = (struct lock_spans){ .at = merged, .count = count, .cap = cap };
-	return 0;
-}
-
 /* --- asking ------------------------------------------------------------ */
 
 struct unknown {		/* parts that have not been asked about; the last one comes next */
@@ -204,4 +128,30 @@ int klock_probe_records(int fd, struct extent at, struct extent bounds, struct l
 	if (r == 0)
 		*ret_seen = seen;
 	return r;
+}
+
+/* Of a file with many locks only the first ones are looked at; who is not among them is said to hold: the caller then passes others, which is harmless. */
+#define OWNER_STEPS 64
+
+enum lock_mode klock_owner_mode(int fd, struct extent at, pid_t pid)
+{
+	struct unknown unknown = { 0 };
+	enum lock_mode most = MODE_NONE;
+	int owner, r = unknown_push(&unknown, at.start, at.end), steps = 0;
+
+	while (r == 0 && unknown.count > 0 && most != MODE_EX) {
+		struct extent part = unknown.at[--unknown.count];
+		struct lock_span lock;
+
+		r = ++steps > OWNER_STEPS ? -EAGAIN : klock_getlk(fd, part, MODE_EX, &lock, &owner);
+		if (r < 0 || lock.mode == MODE_NONE)
+			continue;
+		if (owner == pid)
+			most = mode_max(most, lock.mode);
+		r = unknown_push(&unknown, lock.at.end, part.end);
+		if (r == 0)
+			r = unknown_push(&unknown, part.start, lock.at.start);
+	}
+	free(unknown.at);
+	return r < 0 ? MODE_EX : most;
 }

@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What a name's cover wants from the kernel: probes and waits on the name's files.
+ *
+ * A name has one file in the ordinary case; more when the file was deleted and
+ * made anew, or when several paths map to one name. "Free" means all of them. A file
+ * whose probe fails counts as held exclusively: not knowing is no licence.
+ *
+ * Lock calls on a file that is not local run in helper threads only.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "agent.h"
+#include "klock.h"
+#include "log.h"
+#include "name.h"
+
+#define RETRY_NS 200000000u
+
+bool name_is_local(const struct name *name)
+{
+	for (size_t i = 0; i < name->file_count; i++)
+		if (!name->files[i].local)
+			return false;
+	return true;
+}
+
+bool name_is_asking(const struct name *name)
+{
+	for (size_t i = 0; i < name->wait_count; i++)
+		if (name->waits[i]->running || name->waits[i]->wanted)
+			return true;
+	return name->probe_running;
+}
+
+/* --- probes --- */
+
+struct probe {			/* what is asked, of what */
+	bool records;
+	const struct name_file *files;
+	size_t file_count;
+	struct cover_question *questions;
+	size_t question_count;
+	struct lock_spans held;
+	size_t where;		/* the file where the strongest flock is */
+	bool failed;		/* out of memory */
+};
+
+static void add(struct probe *probe, struct extent at, enum lock_mode mode)
+{
+	if (lock_spans_add(&probe->held, at, mode))
+		probe->failed = true;
+}
+
+static void probe_flock(struct probe *probe)
+{
+	enum lock_mode want = MODE_SH, held = MODE_NONE;
+
+	for (size_t i = 0; i < probe->question_count; i++) {
+		probe->questions[i].seen = probe->questions[i].bounds;
+		want = mode_max(want, probe->questions[i].want);
+	}
+	for (size_t i = 0; i < probe->file_count; i++) {
+		int got = klock_probe(probe->files[i].fd, want);
+
+		if (got < 0)
+			got = MODE_EX;
+		if (got <= (int)held)
+			continue;
+		held = (enum lock_mode)got;
+		probe->where = i;
+	}
+	if (held != MODE_NONE)
+		add(probe, EXTENT_ALL, held);
+}
+
+/* One question to one file; narrows `seen` to what was looked at in every file. */
+static void probe_records(struct probe *probe, struct cover_question *q, int fd)
+{
+	struct extent seen = q->at;
+	struct lock_span lock;
+	int err, pid;
+
+	if (q->any) {
+		err = klock_getlk(fd, q->at, MODE_EX, &lock, &pid);
+		if (!err && lock.mode != MODE_NONE)
+			add(probe, q->at, MODE_EX);
+	} else {
+		err = klock_probe_records(fd, q->at, q->bounds, &probe->held, &seen);
+	}
+	if (err) {
+		add(probe, q->at, MODE_EX);
+		seen = q->at;
+	}
+	q->seen = extent_common(q->seen, seen);
+}
+
+static void probe_run(struct probe *probe)
+{
+	if (!probe->records) {
+		probe_flock(probe);
+		return;
+	}
+	for (size_t i = 0; i < probe->question_count; i++) {
+		struct cover_question *q = &probe->questions[i];
+
+		q->seen = q->bounds;
+		for (size_t k = 0; k < probe->file_count; k++)
+			probe_records(probe, q, probe->files[k].fd);
+	}
+}
+
+/* Drops files that nobody can lock any more: deleted, free, and not the only one. */
+static void forget_deleted(struct name *name)
+{
+	for (size_t i = 0; name->file_count > 1 && i < name->file_count;) {
+		struct stat st;
+
+		if (name->files[i].local && !fstat(name->files[i].fd, &st) && st.st_nlink == 0) {
+			name_close_file(name, &name->files[i]);
+			name->files[i] = name->files[--name->file_count];
+		} else {
+			i++;
+		}
+	}
+}
+
+/* Whether the whole line was asked about and is free. */
+static bool is_all_free(const struct probe *probe)
+{
+	return probe->question_count == 1 && extent_equal(probe->questions[0].at, EXTENT_ALL) &&
+	       probe->questions[0].want == MODE_EX && !probe->held.count;
+}
+
+static void probed(struct name *name, struct probe *probe)
+{
+	if (probe->failed) {
+		lock_spans_free(&probe->held);
+		name_retry(name);
+		return;
+	}
+	if (probe->held.count)
+		name->held_file = probe->where;
+	cover_probed(&name->cover, &probe->held);
+	lock_spans_free(&probe->held);
+}
+
+struct probe_job {		/* a probe in a helper thread, on copies */
+	struct name *name;
+	struct probe probe;
+	struct name_file *files;
+};
+
+static void probe_job_free(struct probe_job *job)
+{
+	if (!job)
+		return;
+	free(job->files);
+	free(job->probe.questions);
+	free(job);
+}
+
+static void probe_job_run(void *arg)
+{
+	struct probe_job *job = arg;
+
+	probe_run(&job->probe);
+}
+
+static void probe_job_done(void *arg)
+{
+	struct probe_job *job = arg;
+	struct name *name = job->name;
+	struct cover *cover = &name->cover;
+
+	name->probe_running = false;
+	for (size_t i = 0; i < cover->question_count && i < job->probe.question_count; i++)
+		cover->questions[i].seen = job->probe.questions[i].seen;
+	probed(name, &job->probe);
+	probe_job_free(job);
+	name_settle(name);
+}
+
+static void *copy_of(const void *array, size_t count, size_t size)
+{
+	void *copy = malloc((count ? count : 1) * size);
+
+	return copy ? memcpy(copy, array, count * size) : NULL;
+}
+
+/* Files that only ever disappear from a name do so while no probe runs: the copies stay valid. */
+static void probe_in_helper(struct name *name)
+{
+	struct probe_job *job = calloc(1, sizeof *job);
+	const struct cover *cover = &name->cover;
+
+	if (job) {
+		job->name = name;
+		job->files = copy_of(name->files, name->file_count, sizeof *name->files);
+		job->probe = (struct probe){ .records = name->records, .files = job->files, .file_count = name->file_count,
+					     .questions = copy_of(cover->questions, cover->question_count, sizeof *cover->questions),
+					     .question_count = cover->question_count };
+	}
+	if (!job || !job->files || !job->probe.questions ||
+	    helper_run(name->agent->loop, probe_job_run, probe_job_done, job)) {
+		probe_job_free(job);
+		name_retry(name);
+		return;
+	}
+	name->probe_running = true;
+}
+
+void name_probe_now(struct name *name)
+{
+	struct probe probe = { .records = name->records, .files = name->files, .file_count = name->file_count,
+			       .questions = name->cover.questions, .question_count = name->cover.question_count };
+
+	if (name->file_count && !name_is_local(name)) {
+		probe_in_helper(name);
+		return;
+	}
+	probe_run(&probe);
+	if (is_all_free(&probe) && !name_is_asking(name) && !cover_has_requests(&name->cover))
+		forget_deleted(name);
+	probed(name, &probe);
+}
+
+bool name_is_held(const struct name *name)
+{
+	for (size_t i = 0; i < name->file_count; i++) {
+		const struct name_file *file = &name->files[i];
+		struct lock_span lock;
+		int pid;
+
+		if (!file->local)
+			return true;
+		if (name->records ? klock_getlk(file->fd, EXTENT_ALL, MODE_EX, &lock, &pid) || lock.mode != MODE_NONE
+				  : klock_probe(file->fd, MODE_EX) != MODE_NONE)
+			return true;
+	}
+	return false;
+}
+
+enum lock_mode name_owner_mode(const struct name *name, pid_t pid)
+{
+	enum lock_mode most = MODE_NONE;
+
+	for (size_t i = 0; i < name->cover.recall_count; i++) {
+		const struct cover_recall *recall = &name->cover.recalls[i];
+
+		for (size_t k = 0; !recall->dropped && k < name->file_count; k++)
+			most = mode_max(most, klock_owner_mode(name->files[k].fd, recall->wanted.at, pid));
+	}
+	return most;
+}
+
+/* --- helpers that wait --- */
+
+/* A name's waits are used again; they live as long as the name. */
+static struct name_wait *wait_slot(struct name *name, unsigned slot)
+{
+	while (name->wait_count <= slot) {
+		struct name_wait **waits = reallocarray(name->waits, name->wait_count + 1, sizeof *waits);
+
+		if (!waits)
+			return NULL;
+		name->waits = waits;
+		waits[name->wait_count] = calloc(1, sizeof **waits);
+		if (!waits[name->wait_count])
+			return NULL;
+		waits[name->wait_count]->name = name;
+		waits[name->wait_count]->slot = name->wait_count;
+		name->wait_count++;
+	}
+	return name->waits[slot];
+}
+
+/* The file where a lock stands in the way. */
+static size_t file_to_wait_on(const struct name *name, const struct name_wait *wait)
+{
+	struct lock_span lock;
+	int pid;
+
+	if (!name->records)
+		return name->held_file < name->file_count ? name->held_file : 0;
+	for (size_t i = 0; name->file_count > 1 && i < name->file_count; i++)
+		if (!klock_getlk(name->files[i].fd, wait->at, wait->mode, &lock, &pid) && lock.mode != MODE_NONE)
+			return i;
+	return 0;
+}
+
+static void wait_done(void *arg, int err)
+{
+	struct name_wait *wait = arg;
+	struct name *name = wait->name;
+
+	wait->running = NULL;
+	if (err && err != -ECANCELED && wait->wanted) {
+		log_error("%s: waiting for the local holder: %s", name->key, strerror(-err));
+		name_retry(name);
+		return;
+	}
+	wait->wanted = false;
+	cover_wait_ended(&name->cover, wait->slot);
+	name_settle(name);
+}
+
+void name_wait_start(struct name *name, unsigned slot, struct extent at, enum lock_mode mode)
+{
+	struct name_wait *wait = wait_slot(name, slot);
+	int err = -ENOMEM;
+
+	if (wait) {
+		wait->wanted = true;
+		wait->at = at;
+		wait->mode = mode;
+		err = name->file_count ? klock_wait_start(name->agent->loop, name->files[file_to_wait_on(name, wait)].fd, name->records,
+							  at, mode, wait_done, wait, &wait->running) : -ENOENT;
+	}
+	if (!err)
+		return;
+	log_error("%s: no thread to wait for the local holder: %s", name->key, strerror(-err));
+	name_retry(name);
+}
+
+void name_wait_cancel(struct name *name, unsigned slot)
+{
+	struct name_wait *wait = slot < name->wait_count ? name->waits[slot] : NULL;
+
+	if (!wait)
+		return;
+	wait->wanted = false;
+	if (wait->running)
+		klock_wait_cancel(wait->running);
+}
+
+/* --- when something could not be started --- */
+
+void name_retry(struct name *name)
+{
+	loop_timer_set(name->agent->loop, &name->retry, loop_now_ns() + RETRY_NS);
+}
+
+void name_retry_fired(struct loop_timer *timer)
+{
+	struct name *name = timer->arg;
+	struct cover *cover = &name->cover;
+
+	if (cover->probing && !name->probe_running)
+		name->probe_due = true;
+	for (size_t i = 0; i < cover->recall_count; i++) {
+		unsigned slot = cover->recalls[i].slot;
+
+		if (cover->recalls[i].wait == WAIT_NONE || (slot < name->wait_count && name->waits[slot]->running))
+			continue;
+		if (slot < name->wait_count)
+			name->waits[slot]->wanted = false;
+		cover_wait_ended(cover, slot);	/* may change the list: the rest comes with the next one */
+		name_retry(name);
+		break;
+	}
+	name_settle(name);
+}
+
+void name_free_waits(struct name *name)
+{
+	for (size_t i = 0; i < name->wait_count; i++)
+		free(name->waits[i]);
+	free(name->waits);
+}
