@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * One look: in a helper thread, /proc, for the holders of everything covered; on
- * the loop, a probe of the names where nobody was seen; if one of them is locked
- * all the same, a second walk through /proc, thorough and for mappings.
+ * the loop, a probe of what nobody was seen to hold; if that is locked all the
+ * same, a second walk through /proc, thorough and for mappings.
  *
- * Must not disturb a lock: the probe takes a lock for an instant, so it is made
+ * Must not disturb a lock: the probe of a flock takes a lock for an instant, so it is made
  * only where no program here can be about to try one (its standing GO is closed
- * meanwhile), and where the agent's own description neither holds nor waits. A
- * host that is asked again and again spends at most half of its time on this.
+ * meanwhile), and where the agent's own description neither holds nor waits. Record
+ * locks are asked for without taking any. A host that is asked again and again spends at most half of its time on this.
  */
 #include "look.h"
 
@@ -41,9 +41,12 @@ struct looks {			/* of an agent */
 
 struct look_name {
 	char *key;
-	enum lock_mode probed;
-	bool expected;		/* somebody must hold it */
-	bool seen;		/* … and was found */
+	bool records;
+	enum lock_mode probed;	/* flock */
+	struct lock_spans seen_at;	/* record locks: those of the holders that were found */
+	struct lock_spans missing;	/* … and what is locked besides */
+	bool expected;		/* somebody must hold it who was not found */
+	bool seen;		/* flock: a holder was found */
 };
 
 struct found {
@@ -57,9 +60,10 @@ struct look {
 	uint64_t begun_ns;
 	struct look_name *names;
 	size_t name_count;
-	struct inode_id *ids, *pass_ids;
-	size_t *owners, *pass_owners;	/* index into names, for each id */
-	size_t id_count;
+	struct holder_file *files, *pass_files;
+	size_t *owners, *pass_owners;	/* index into names, for each file */
+	size_t file_count;
+	bool again;		/* the walk is the second one */
 	struct found *found;
 	size_t found_count, found_size;
 };
@@ -68,11 +72,14 @@ static void look_free(struct look *look)
 {
 	if (!look)
 		return;
-	for (size_t i = 0; i < look->name_count; i++)
+	for (size_t i = 0; i < look->name_count; i++) {
 		free(look->names[i].key);
+		lock_spans_free(&look->names[i].seen_at);
+		lock_spans_free(&look->names[i].missing);
+	}
 	free(look->names);
-	free(look->ids);
-	free(look->pass_ids);
+	free(look->files);
+	free(look->pass_files);
 	free(look->owners);
 	free(look->pass_owners);
 	free(look->found);
@@ -88,9 +95,10 @@ static int note_name(struct look *look, const struct name *name)
 	one->key = strdup(name->key);
 	if (!one->key)
 		return -ENOMEM;
+	one->records = name->records;
 	for (size_t i = 0; i < name->file_count; i++) {
-		look->ids[look->id_count] = name->files[i].id;
-		look->owners[look->id_count++] = look->name_count;
+		look->files[look->file_count] = (struct holder_file){ name->files[i].id, name->records };
+		look->owners[look->file_count++] = look->name_count;
 	}
 	look->name_count++;
 	return 0;
@@ -108,16 +116,16 @@ static int note_names(struct look *look)
 		files += hash_entry(node, struct name, node)->file_count;
 	}
 	look->names = calloc(names + 1, sizeof *look->names);
-	look->ids = calloc(files + 1, sizeof *look->ids);
-	look->pass_ids = calloc(files + 1, sizeof *look->ids);
+	look->files = calloc(files + 1, sizeof *look->files);
+	look->pass_files = calloc(files + 1, sizeof *look->files);
 	look->owners = calloc(files + 1, sizeof *look->owners);
 	look->pass_owners = calloc(files + 1, sizeof *look->owners);
-	if (!look->names || !look->ids || !look->pass_ids || !look->owners || !look->pass_owners)
+	if (!look->names || !look->files || !look->pass_files || !look->owners || !look->pass_owners)
 		return -ENOMEM;
 	while (!err && (node = hash_walk(&agent->names, node))) {
 		const struct name *name = hash_entry(node, struct name, node);
 
-		if (name->cover.mode != MODE_NONE)
+		if (cover_mode(&name->cover) != MODE_NONE)
 			err = note_name(look, name);
 	}
 	return err;
@@ -125,66 +133,120 @@ static int note_names(struct look *look)
 
 /* --- in the helper thread --- */
 
-static void on_holder(void *arg, const struct holder *holder)
+static void add_found(struct look *look, size_t name, const struct holder *holder)
 {
-	struct look *look = arg;
-	struct found *found;
-
 	if (look->found_count == look->found_size) {
 		size_t size = look->found_size ? 2 * look->found_size : 64;
+		struct found *found = look->found_size < FOUND_MAX ? reallocarray(look->found, size, sizeof *found) : NULL;
 
-		found = look->found_size < FOUND_MAX ? reallocarray(look->found, size, sizeof *found) : NULL;
 		if (!found)
 			return;
 		look->found = found;
 		look->found_size = size;
 	}
-	found = &look->found[look->found_count++];
-	*found = (struct found){ look->pass_owners[holder->inode], *holder };
-	look->names[found->name].seen = true;
-	if (holder->mapping && look->names[found->name].probed != MODE_NONE)
-		found->holder.mode = look->names[found->name].probed;
+	look->found[look->found_count++] = (struct found){ name, *holder };
 }
 
-static void pass(struct look *look, bool missing,
-		 int (*find)(const struct inode_id *, size_t, pid_t, void (*)(void *, const struct holder *), void *))
+/* Whether anything in `at` is not among the spans. */
+static bool is_beyond(const struct lock_spans *spans, struct extent at)
+{
+	for (size_t i = lock_spans_find(spans, at.start); at.start < at.end; i++) {
+		if (i == spans->count || spans->at[i].at.start > at.start)
+			return true;
+		at.start = spans->at[i].at.end;
+	}
+	return false;
+}
+
+/* Somebody who maps the file: of record locks, who has all that nobody else was found to have. */
+static void on_mapping(struct look *look, size_t index, struct holder holder)
+{
+	struct look_name *name = &look->names[index];
+
+	if (!name->records) {
+		if (name->probed != MODE_NONE)
+			holder.mode = name->probed;
+		add_found(look, index, &holder);
+		name->seen = true;
+		return;
+	}
+	for (size_t i = 0; i < name->missing.count; i++) {
+		holder.at = name->missing.at[i].at;
+		holder.mode = name->missing.at[i].mode;
+		holder.ofd = true;	/* a process's own lock would have ended with its descriptor */
+		add_found(look, index, &holder);
+		lock_spans_add(&name->seen_at, holder.at, holder.mode);
+	}
+	name->seen = true;
+}
+
+static void on_holder(void *arg, const struct holder *holder)
+{
+	struct look *look = arg;
+	size_t index = look->pass_owners[holder->inode];
+	struct look_name *name = &look->names[index];
+
+	if (holder->mapping) {
+		on_mapping(look, index, *holder);
+		return;
+	}
+	/* Again: only those who were not found the first time. */
+	if (look->again && name->records && !is_beyond(&name->seen_at, holder->at))
+		return;
+	add_found(look, index, holder);
+	name->seen = true;
+	if (name->records)
+		lock_spans_add(&name->seen_at, holder->at, holder->mode);
+}
+
+static void pass(struct look *look, int (*find)(const struct holder_file *, size_t, pid_t, void (*)(void *, const struct holder *), void *))
 {
 	size_t n = 0;
 
-	for (size_t i = 0; i < look->id_count; i++) {
+	for (size_t i = 0; i < look->file_count; i++) {
 		const struct look_name *name = &look->names[look->owners[i]];
 
-		if (missing && (name->seen || !name->expected))
+		if (look->again && (name->seen || !name->expected))
 			continue;
-		look->pass_ids[n] = look->ids[i];
+		look->pass_files[n] = look->files[i];
 		look->pass_owners[n++] = look->owners[i];
 	}
 	if (n)
-		find(look->pass_ids, n, getppid(), on_holder, look);
+		find(look->pass_files, n, getppid(), on_holder, look);
 }
 
 static void walk(void *arg)
 {
-	pass(arg, false, holders_find);
+	pass(arg, holders_find);
 }
 
 static void walk_again(void *arg)
 {
-	pass(arg, true, holders_find);	/* it looks thoroughly only where it finds nobody at all */
-	pass(arg, true, holders_find_mappings);
+	struct look *look = arg;
+
+	look->again = true;
+	for (size_t i = 0; i < look->name_count; i++)
+		look->names[i].seen &= !look->names[i].records;
+	pass(arg, holders_find);	/* it looks thoroughly only where it finds nobody at all */
+	pass(arg, holders_find_mappings);
 }
 
 /* --- where nobody was seen --- */
+
+static bool all_local(const struct name *name)
+{
+	for (size_t i = 0; i < name->file_count; i++)
+		if (!name->files[i].local)
+			return false;
+	return true;
+}
 
 static enum lock_mode probe(struct name *name)
 {
 	enum lock_mode held = MODE_NONE;
 
-	if (cover_has_requests(&name->cover) || name->wait || name->wait_held || name->probe_running)
+	if (cover_has_requests(&name->cover) || name_is_asking(name) || !all_local(name))
 		return MODE_NONE;
-	for (size_t i = 0; i < name->file_count; i++)
-		if (!name->files[i].local)
-			return MODE_NONE;
 	for (size_t i = 0; i < name->file_count; i++) {
 		int got;
 
@@ -197,19 +259,55 @@ static enum lock_mode probe(struct name *name)
 	return held;
 }
 
-/* Whether one of those that nobody was seen to hold is held. */
+/* Adds those parts of the lock that no holder was found for. */
+static void note_missing(struct look_name *one, const struct lock_span *lock)
+{
+	struct extent rest = lock->at;
+
+	for (size_t i = lock_spans_find(&one->seen_at, rest.start); rest.start < lock->at.end; i++) {
+		const struct extent *seen = i < one->seen_at.count && one->seen_at.at[i].at.start < lock->at.end ? &one->seen_at.at[i].at : NULL;
+
+		rest.end = seen ? seen->start : lock->at.end;
+		if (rest.start < rest.end)
+			lock_spans_add(&one->missing, rest, lock->mode);
+		rest.start = seen ? seen->end : lock->at.end;
+	}
+}
+
+static void probe_records(struct look_name *one, const struct name *name)
+{
+	struct lock_spans held = { 0 };
+
+	if (!all_local(name))
+		return;
+	for (size_t i = 0; i < name->file_count; i++) {
+		struct extent seen;
+
+		klock_probe_records(name->files[i].fd, EXTENT_ALL, EXTENT_ALL, &held, &seen);
+	}
+	for (size_t i = 0; i < held.count; i++)
+		note_missing(one, &held.at[i]);
+	lock_spans_free(&held);
+	one->expected = one->missing.count > 0;
+}
+
+/* Whether something is held by somebody who was not seen. */
 static bool anybody_missing(struct look *look)
 {
 	bool missing = false;
 
 	for (size_t i = 0; i < look->name_count; i++) {
 		struct look_name *one = &look->names[i];
-		struct name *name = one->seen ? NULL : name_find(look->looks->agent, one->key);
+		struct name *name = one->seen && !one->records ? NULL : name_find(look->looks->agent, one->key);
 
-		if (!name || name->cover.mode == MODE_NONE)
+		if (!name || cover_mode(&name->cover) == MODE_NONE)
 			continue;
-		one->probed = probe(name);
-		one->expected = one->probed != MODE_NONE || name->cover.recall != MODE_NONE;
+		if (one->records) {
+			probe_records(one, name);
+		} else {
+			one->probed = probe(name);
+			one->expected = one->probed != MODE_NONE || cover_is_recalled(&name->cover);
+		}
 		missing |= one->expected;
 	}
 	return missing;
@@ -222,39 +320,64 @@ static const char *mode_name(enum lock_mode mode)
 	return mode == MODE_SH ? "SH" : "EX";
 }
 
-static bool is_going(const struct cover *cover)
+static const char *kind_name(bool records, bool ofd)
 {
-	for (size_t i = 0; i < cover->request_count; i++)
-		if (cover->requests[i].state == REQUEST_GO)
-			return true;
-	return false;
+	return !records ? "flock" : ofd ? "ofd" : "record";
 }
 
-static const char *state_of(const struct look_name *one, const struct name *name)
+static void put_extent(struct record_buf *buf, struct extent at)
 {
-	if (!name || name->cover.mode == MODE_NONE)
-		return NULL;
-	if (name->cover.recall != MODE_NONE)
-		return "recalled";
-	return one->seen || one->probed != MODE_NONE || is_going(&name->cover) ? "held" : NULL;
+	records_put_u64(buf, "start", at.start);
+	records_put_u64(buf, "end", at.end);
+}
+
+static void put_cover(struct record_buf *buf, const char *key, const char *state, struct extent at)
+{
+	records_begin(buf, "cover");
+	records_put(buf, "key", key);
+	records_put(buf, "state", state);
+	put_extent(buf, at);
+	records_end(buf);
+}
+
+/* What nobody was found for in the end. */
+static void put_missing(struct record_buf *buf, const struct look_name *one)
+{
+	for (size_t i = 0; i < one->missing.count; i++) {
+		const struct lock_span *lock = &one->missing.at[i];
+
+		if (!one->records || !is_beyond(&one->seen_at, lock->at))
+			continue;
+		records_begin(buf, "holder");
+		records_put(buf, "key", one->key);
+		records_put(buf, "pid", "");
+		records_put(buf, "command", "");
+		records_put(buf, "mode", mode_name(lock->mode));
+		records_put(buf, "kind", "record");
+		put_extent(buf, lock->at);
+		records_end(buf);
+	}
 }
 
 static void put_name(struct record_buf *buf, const struct look_name *one, const struct name *name)
 {
-	const char *state = state_of(one, name);
-
-	if (!state)
+	if (!name || cover_mode(&name->cover) == MODE_NONE)
 		return;
-	records_begin(buf, "cover");
-	records_put(buf, "key", one->key);
-	records_put(buf, "state", state);
-	records_end(buf);
+	if (!one->records && (one->seen || one->probed != MODE_NONE))
+		put_cover(buf, one->key, "held", EXTENT_ALL);
+	for (size_t i = 0; i < name->cover.request_count; i++)
+		if (name->cover.requests[i].state == REQUEST_GO)
+			put_cover(buf, one->key, "held", name->cover.requests[i].at);
+	for (size_t i = 0; cover_is_recalled(&name->cover) && i < name->cover.recall_count; i++)
+		if (!name->cover.recalls[i].dropped)
+			put_cover(buf, one->key, "recalled", name->cover.recalls[i].wanted.at);
+	put_missing(buf, one);
 }
 
 /* How long it can have held it: since it last said so. Who took it under a standing GO, or inherited it, has not said so. */
 static void put_age(struct record_buf *buf, uint64_t now, const struct name *name, const struct holder *holder)
 {
-	if (!name || !name->held_ns || name->held_mode != holder->mode || name->held_pid != holder->pid)
+	if (!name || name->records || !name->held_ns || name->held_mode != holder->mode || name->held_pid != holder->pid)
 		return;
 	records_put_u64(buf, "age_ms", now > name->held_ns ? (now - name->held_ns) / 1000000u : 0);
 }
@@ -262,12 +385,15 @@ static void put_age(struct record_buf *buf, uint64_t now, const struct name *nam
 static void put_holder(struct record_buf *buf, const struct look *look, const struct found *found)
 {
 	const char *key = look->names[found->name].key;
+	bool records = look->names[found->name].records;
 
 	records_begin(buf, "holder");
 	records_put(buf, "key", key);
 	records_put_u64(buf, "pid", (uint64_t)found->holder.pid);
 	records_put(buf, "command", found->holder.command);
 	records_put(buf, "mode", mode_name(found->holder.mode));
+	records_put(buf, "kind", kind_name(records, found->holder.ofd));
+	put_extent(buf, records ? found->holder.at : EXTENT_ALL);
 	put_age(buf, look->begun_ns, name_find(look->looks->agent, key), &found->holder);
 	records_end(buf);
 }
@@ -284,6 +410,8 @@ static void on_client(void *arg, const struct client_view *view)
 	records_put_u64(buf, "pid", (uint64_t)view->pid);
 	records_put(buf, "command", view->command);
 	records_put(buf, "mode", mode_name(view->mode));
+	records_put(buf, "kind", kind_name(view->family != FAMILY_FLOCK, view->family == FAMILY_OFD));
+	put_extent(buf, view->at);
 	records_put(buf, "try", view->try ? "1" : "0");
 	records_put_u64(buf, "age_ms", (now - view->since_ns) / 1000000u);
 	records_end(buf);
