@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * LINK: tests/unit/fake_agent.c shim/entry.c shim/lock.c shim/decide.c shim/reach.c shim/spawn.c shim/standing.c shim/state.c
+ * LINK: tests/unit/fake_agent.c shim/entry.c shim/lock.c shim/flock.c shim/record.c shim/record_args.c shim/getlk.c shim/talk.c shim/cancel.c shim/before.c shim/range.c
+ *       shim/decide.c shim/reach.c shim/spawn.c shim/standing.c shim/state.c
  *       shim/connect.c shim/left.c shim/held.c shim/fd.c shim/log.c shim/wire.c daemon-lite/publish.c
  *       config/rules.c config/pattern.c config/runtime_dir.c config/lex.c
  */
@@ -249,7 +250,7 @@ static void test_any_change_shows_in_the_state_word(void **state)
 
 	(void)state;
 	publish(&slot, fd, A, MODE_EX);
-	assert_true(standing_find(table, path, strlen(path), fd, MODE_EX, &look));
+	assert_true(standing_find(table, path, strlen(path), fd, MODE_EX, false, &look));
 	assert_true(standing_still(&look));
 	publish(&slot, fd, A, MODE_NONE);
 	assert_false(standing_still(&look));
@@ -303,7 +304,7 @@ static void test_a_lock_kept_without_asking_is_never_given_away(void **state)
 	(void)state;
 	pthread_create(&thread, NULL, close_and_probe, &race);
 	for (int i = 0; i < 1000000; i++) {
-		if (!standing_find(table, path, strlen(path), fd, MODE_EX, &look))
+		if (!standing_find(table, path, strlen(path), fd, MODE_EX, false, &look))
 			continue;
 		if (syscall(SYS_flock, fd, LOCK_EX | LOCK_NB) < 0)
 			continue;
