@@ -108,6 +108,7 @@ static void say(const char *format, const char *text)
 static int print_lock(const struct setting *setting, const char *path, const char *name)
 {
 	struct table table = { .columns = ANSWER_COLUMNS };
+	static const char families[] = "fr";
 	char verb[QUERY_VERB_MAX + 1], key[RULES_NAME_MAX + 3];
 	const struct record *rule;
 	struct answer answer;
@@ -123,11 +124,13 @@ static int print_lock(const struct setting *setting, const char *path, const cha
 		return complain(refusal.code, "%s; who holds and who waits is not known", refusal.text);
 	}
 	rule = answer_find(&answer, "rule");
-	snprintf(key, sizeof key, "f:%s", name);
 	if (!rule || strcmp(record_get(rule, "name", ""), name) != 0)
 		code = complain(EXIT_TROUBLE, "the agent in %s does not use this configuration (yet): name its own by --config, or restart it", setting->runtime_dir);
 	table_add(&table, answer_headings);
-	answer_rows(&answer, key, &table);
+	for (const char *family = families; *family; family++) {
+		snprintf(key, sizeof key, "%c:%s", *family, name);
+		answer_rows(&answer, key, &table);
+	}
 	if (table.count > 1)
 		table_print(&table, stdout, "  ");
 	else
