@@ -430,7 +430,8 @@ void clients_each(struct agent *agent, void (*fn)(void *arg, const struct client
 		struct client *client = hash_entry(node, struct client, node);
 		struct client_view view = { .pid = (int)client->cred.pid, .mode = (enum lock_mode)client->msg.mode,
 					    .try = client->msg.flags & WIRE_FLAG_NONBLOCK, .since_ns = client->since_ns,
-					    .go_ns = client->go_ns, .waits_in_kernel = client->state == CLIENT_GO };
+					    .go_ns = client->go_ns, .waits_in_kernel = client->state == CLIENT_GO,
+					    .family = (enum wire_family)client->msg.family };
 
 		if (!client->name || client->state == CLIENT_NEW)
 			continue;
