@@ -4,6 +4,7 @@
 -- role cmd makes the host, or resumes it; role renew needs it to exist with
 -- newtoken. Either way connections of an older generation are shut out.
 
+--#spans
 --#rules
 --#pump
 --#hosts
@@ -67,8 +68,7 @@ for _, lock in ipairs(locks) do
 	local cover = lock.covers[HOST]
 	if cover then
 		reply[#reply + 1] = lock.key
-		reply[#reply + 1] = num(cover.mode)
-		reply[#reply + 1] = cover.fence
+		reply[#reply + 1] = cover_spans(cover)
 		if grace == '0' then
 			tell(lock, HOST)
 		end

@@ -3,6 +3,7 @@
 -- busy key host req: the caller holds the lock; that try is refused.
 -- Reply: ok inc grace busy 0|1 (0: no such try waits).
 
+--#spans
 --#rules
 local refused = enter()
 if refused then

@@ -2,8 +2,9 @@
 -- SPDX-License-Identifier: MIT
 -- endgrace: the caller saw the grace of this incarnation for T on its own clock.
 -- Hosts that have not re-asserted are removed; what waits is granted, or the
--- hosts that cover it are told. Reply: ok inc grace ended 0|1 (0: it was over).
+-- hosts that cover it are told: in grace nobody was. Reply: ok inc grace ended 0|1 (0: it was over).
 
+--#spans
 --#rules
 --#pump
 --#hosts
@@ -46,9 +47,7 @@ for _, lock in ipairs(locks) do
 	pump(lock)
 	write_lock(lock)
 	for host in pairs(lock.covers) do
-		if not lock.is_fresh[host] then
-			tell(lock, host)
-		end
+		tell(lock, host)
 	end
 end
 return { 'ok', inc, grace, 'ended', '1' }

@@ -3,6 +3,7 @@
 -- expire victim counter: the caller saw victim's counter unchanged for T on its
 -- own clock. Compare and delete. Reply: ok inc grace expired 0|1.
 
+--#spans
 --#rules
 --#pump
 --#hosts

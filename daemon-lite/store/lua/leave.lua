@@ -3,6 +3,7 @@
 -- leave: the caller's host ends on purpose; everything of it is freed.
 -- Reply: ok inc grace left.
 
+--#spans
 --#rules
 --#pump
 --#hosts

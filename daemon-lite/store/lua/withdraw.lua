@@ -3,6 +3,7 @@
 -- withdraw key req: the request is given up. Reply: ok inc grace withdrawn 0|1
 -- (0: it was not waiting; perhaps a grant is on its way, an idle cover then).
 
+--#spans
 --#rules
 --#pump
 local refused = enter()
