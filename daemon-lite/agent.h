@@ -108,6 +108,7 @@ struct agent {
 	struct looks *looks;		/* look.c */
 	struct surveys *surveys;	/* survey.c */
 	struct hash asks;		/* ask.c: struct ask by nonce */
+	struct getlk *getlks;		/* getlk.c: that wait for the store */
 	struct asker *askers;		/* survey_answer.c */
 	unsigned asker_count;
 };

@@ -17,24 +17,40 @@
 #include "ask.h"
 #include "getlk_merge.h"
 
-#define WAIT_NS 500000000u	/* for everything together */
+#define WAIT_NS 500000000u	/* for records and answers together */
 
 struct getlk {
+	struct getlk *next;	/* of those that wait for the store */
+	bool waits;
 	struct agent *agent;
 	char *key;
 	struct getlk_merge merge;
 	struct ask_status *status;
 	struct ask *ask;
 	struct loop_timer timer;
+	uint64_t begun_ns;
 	bool known_free;	/* this host's own cover rules it out */
 	void (*done)(void *arg, const struct lock_span *lock, int l_pid, int err, const char *text);
 	void *arg;
 };
 
+static void stop_waiting(struct getlk *getlk)
+{
+	struct getlk **at = &getlk->agent->getlks;
+
+	if (!getlk->waits)
+		return;
+	while (*at != getlk)
+		at = &(*at)->next;
+	*at = getlk->next;
+	getlk->waits = false;
+}
+
 void getlk_cancel(struct getlk *getlk)
 {
 	if (!getlk)
 		return;
+	stop_waiting(getlk);
 	ask_close(getlk->ask);
 	ask_status_cancel(getlk->status);
 	loop_timer_stop(getlk->agent->loop, &getlk->timer);
@@ -93,6 +109,23 @@ static void on_told(void *arg, const char *id, uint64_t part, enum store_last la
 
 static const struct ask_events ask_events = { .reached = on_reached, .told = on_told };
 
+static bool is_up(const struct agent *agent)
+{
+	return agent->state == STORE_UP || agent->state == STORE_GRACE;
+}
+
+/* As long as a lock call that must not wait would. */
+static int wait_for_store(struct getlk *getlk)
+{
+	struct agent *agent = getlk->agent;
+
+	getlk->waits = true;
+	getlk->next = agent->getlks;
+	agent->getlks = getlk;
+	return loop_timer_set(agent->loop, &getlk->timer, agent->state == STORE_REFUSED ? 0 :
+			      getlk->begun_ns + (uint64_t)agent->config->try_timeout_ms * 1000000u);
+}
+
 static void on_record(void *arg, const char *record, size_t len, int err)
 {
 	struct getlk *getlk = arg;
@@ -103,6 +136,8 @@ static void on_record(void *arg, const char *record, size_t len, int err)
 		return;
 	}
 	getlk->status = NULL;
+	if (err && !is_up(getlk->agent) && !wait_for_store(getlk))
+		return;
 	if (err) {
 		finish(getlk, -err, "the store did not answer");
 		return;
@@ -117,6 +152,25 @@ static void on_record(void *arg, const char *record, size_t len, int err)
 		finish(getlk, ENOMEM, "the agent is out of memory");
 }
 
+static int begin(struct getlk *getlk)
+{
+	stop_waiting(getlk);
+	getlk->status = ask_status(getlk->agent, getlk->key, on_record, getlk);
+	return getlk->status ? loop_timer_set(getlk->agent->loop, &getlk->timer, loop_now_ns() + WAIT_NS) : -ENOMEM;
+}
+
+void getlk_go_on(struct agent *agent)
+{
+	struct getlk *next;
+
+	for (struct getlk *getlk = agent->getlks; getlk; getlk = next) {
+		next = getlk->next;
+		/* What fails ends by the timer: `done` may do anything. */
+		if (agent->state == STORE_REFUSED || (is_up(agent) && begin(getlk)))
+			loop_timer_set(agent->loop, &getlk->timer, 0);
+	}
+}
+
 static void timer_fired(struct loop_timer *timer)
 {
 	struct getlk *getlk = timer->arg;
@@ -128,6 +182,8 @@ static void timer_fired(struct loop_timer *timer)
 		finish(getlk, 0, "");
 	} else if (getlk->status) {
 		finish(getlk, ETIMEDOUT, "the store did not answer");
+	} else if (is_up(getlk->agent)) {
+		finish(getlk, ENOMEM, "the agent is out of memory");
 	} else {
 		finish(getlk, ENOTCONN, getlk->agent->state_text);
 	}
@@ -145,19 +201,17 @@ int getlk_start(struct agent *agent, const char *key, struct extent at, enum loc
 		void (*done)(void *arg, const struct lock_span *lock, int l_pid, int err, const char *text), void *arg, struct getlk **ret)
 {
 	struct getlk *getlk = calloc(1, sizeof *getlk);
-	uint64_t when = 0;
+	int err;
 
 	if (!getlk)
 		return -ENOMEM;
-	*getlk = (struct getlk){ .agent = agent, .key = strdup(key), .done = done, .arg = arg };
+	*getlk = (struct getlk){ .agent = agent, .key = strdup(key), .begun_ns = loop_now_ns(), .done = done, .arg = arg };
 	getlk->timer = (struct loop_timer){ .fn = timer_fired, .arg = getlk };
 	getlk_merge_init(&getlk->merge, at, mode, store_host_id(agent->store));
 	getlk->known_free = rules_out(agent, key, at, mode);
-	if (getlk->key && !getlk->known_free && (agent->state == STORE_UP || agent->state == STORE_GRACE)) {
-		when = loop_now_ns() + WAIT_NS;
-		getlk->status = ask_status(agent, key, on_record, getlk);
-	}
-	if (!getlk->key || (when && !getlk->status) || loop_timer_set(agent->loop, &getlk->timer, when)) {
+	err = !getlk->key ? -ENOMEM : getlk->known_free ? loop_timer_set(agent->loop, &getlk->timer, 0) :
+	      is_up(agent) ? begin(getlk) : wait_for_store(getlk);
+	if (err) {
 		getlk_cancel(getlk);
 		return -ENOMEM;
 	}

@@ -17,6 +17,7 @@
 
 #include "../config/config.h"
 #include "agent.h"
+#include "getlk.h"
 #include "holders.h"
 #include "klock.h"
 #include "ladder_job.h"
@@ -87,6 +88,7 @@ static void on_state(void *arg, enum store_state state, const char *text)
 	snprintf(agent->state_text, sizeof agent->state_text, "%s", text);
 	if (state == STORE_REFUSED)
 		clients_fail_waiting(agent, agent->state_text);
+	getlk_go_on(agent);
 	if (state != STORE_UP && state != STORE_GRACE)
 		return;
 	names_each(agent, known_now);
