@@ -156,7 +156,7 @@ struct sm_reply {
 	uint32_t inc, grace;	/* of the store, after the operation */
 	uint32_t number;	/* refused ttl: the stored one; conflict: the key; withdrawn, busied, expired, ended: 0 or 1 */
 	struct sm_list spans, waiting;			/* granted, cover */
-	uint32_t gen, gen_renew, confirmed, seq;	/* joined, resumed; asserted: gen, gen_renew */
+	uint32_t gen, gen_renew, confirmed, seq, fence;	/* joined, resumed; asserted: gen, gen_renew */
 	uint32_t counter;				/* renewed */
 	uint32_t cover_count;				/* joined, resumed (by key), asserted (in order) */
 	struct { uint32_t key, fence; struct sm_list spans; } cover[SM_KEYS];	/* fence: asserted; spans: joined, resumed */

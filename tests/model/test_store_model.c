@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* LINK: tests/model/test_store_model.c tests/model/model_text.c tests/model/store_server.c daemon-lite/store/store_model.c daemon-lite/store/store_model_lock.c daemon-lite/store/store_model_check.c build/lua_scripts.c */
+/* LINK: tests/model/test_store_model.c tests/model/model_text.c tests/model/store_server.c daemon-lite/store/store_model.c daemon-lite/store/store_model_lock.c daemon-lite/store/store_model_tell.c daemon-lite/store/store_model_check.c build/lua_scripts.c */
 /* LIBS: hiredis */
 /*
  * The store's rules twice: random sequences of operations, with every kind of
  * late, repeated and wrong packet, a server that forgets, and hosts that come
  * back, run through the Lua scripts on a real redis-server and through the
  * model. Every reply, every push and the whole state after each operation must
- * be the same, and sm_check() must be content.
+ * be the same, and sm_check() must be content. Every second sequence runs with
+ * scripts that put three spans of a cover into a set already.
  *
  * DLOCK_SEED  the first seed (printed at the start, and by a failure)
  * DLOCK_RUNS  how many sequences, default 60
@@ -21,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "model_text.h"
 #include "store_server.h"
@@ -33,7 +35,8 @@ struct op {
 	enum lua_script_id id;
 	struct sm_caller caller;
 	uint32_t token[2];	/* attach: new, old; reassert: new */
-	uint8_t key, host, mode, try, info;
+	uint8_t key, host, start, end, mode, flags, info;
+	struct sm_list parts;	/* giveback */
 	uint32_t req, fence, seq, counter;	/* fence: also maxfence */
 	unsigned cover_count, request_count;
 	struct sm_state_cover covers[SM_KEYS];
@@ -49,7 +52,9 @@ struct run {
 	struct op history[HISTORY];
 	unsigned done;
 	uint32_t last_req, last_token;
-	char what[160];		/* the last thing done, for a failure's message */
+	char what[1024];	/* the last thing done, for a failure's message */
+	FILE *trace;		/* what was done, kept if the sequence fails */
+	char trace_name[64];
 	uint64_t seed;
 	unsigned counts[LUA_SCRIPT_COUNT][2];	/* refused, taken */
 	unsigned pushes[128];			/* by kind */
@@ -73,8 +78,9 @@ static bool chance(struct run *run, uint32_t percent)
 
 static void fail_run(struct run *run, const char *what, const char *why)
 {
-	fail_msg("%s differ after step %u (%s): %s\n  again: DLOCK_SEED=%llu DLOCK_RUNS=1", what, run->done, run->what, why,
-		 (unsigned long long)run->seed);
+	fclose(run->trace);
+	fail_msg("%s differ after step %u (%s): %s\n  again: DLOCK_SEED=%llu DLOCK_RUNS=1; what was done: %s", what, run->done, run->what,
+		 why, (unsigned long long)run->seed, run->trace_name);
 }
 
 /* --- one operation on both sides ------------------------------------------- */
@@ -88,9 +94,9 @@ static void run_model(struct run *run, const struct op *op, struct sm_reply *r)
 	case LUA_INIT: sm_init(s, c->ttl, r); break;
 	case LUA_ATTACH: sm_attach(s, c, op->token[0], op->token[1], op->info, r); break;
 	case LUA_LEAVE: sm_leave(s, c, r); break;
-	case LUA_ACQUIRE: sm_acquire(s, c, op->key, op->req, op->mode, op->try, op->info, r); break;
+	case LUA_ACQUIRE: sm_acquire(s, c, op->key, op->req, op->start, op->end, op->mode, op->flags, op->info, r); break;
 	case LUA_WITHDRAW: sm_withdraw(s, c, op->key, op->req, r); break;
-	case LUA_GIVEBACK: sm_giveback(s, c, op->key, op->mode, op->fence, r); break;
+	case LUA_GIVEBACK: sm_giveback(s, c, op->key, op->parts.span, op->parts.count, r); break;
 	case LUA_BUSY: sm_busy(s, c, op->key, op->host, op->req, r); break;
 	case LUA_RENEW: sm_renew(s, c, r); break;
 	case LUA_EXPIRE: sm_expire(s, c, op->host, op->counter, r); break;
@@ -105,8 +111,8 @@ static void run_model(struct run *run, const struct op *op, struct sm_reply *r)
 }
 
 struct words {
-	char text[48][64];
-	const char *argv[48];
+	char text[56][59 * SM_PARTS + 1];
+	const char *argv[56];
 	int argc;
 };
 
@@ -125,6 +131,20 @@ static void word_number(struct words *w, uint32_t number)
 	word(w, text);
 }
 
+static void word_spans(struct words *w, const struct sm_list *list)
+{
+	char *text = text_spans(list);
+
+	word(w, text);
+	free(text);
+}
+
+static void word_range(struct words *w, uint8_t start, uint8_t end)
+{
+	word(w, text_point(start));
+	word(w, text_point(end));
+}
+
 static void reassert_words(struct words *w, const struct op *op)
 {
 	word(w, text_token(op->token[0]));
@@ -134,23 +154,25 @@ static void reassert_words(struct words *w, const struct op *op)
 	word_number(w, op->cover_count);
 	for (unsigned i = 0; i < op->cover_count; i++) {
 		word(w, text_key(op->covers[i].key));
-		word_number(w, op->covers[i].mode);
+		word_spans(w, &op->covers[i].spans);
 		word(w, text_info(op->covers[i].info));
 	}
 	word_number(w, op->request_count);
 	for (unsigned i = 0; i < op->request_count; i++) {
 		word(w, text_key(op->requests[i].key));
 		word(w, text_req(op->requests[i].req));
+		word_range(w, op->requests[i].start, op->requests[i].end);
 		word_number(w, op->requests[i].mode);
-		word_number(w, op->requests[i].try);
+		word_number(w, op->requests[i].flags);
 		word(w, text_info(op->requests[i].info));
 	}
 }
 
 static redisReply *run_lua(struct run *run, const struct op *op)
 {
-	struct words w = { .argc = 0 };
+	static struct words w;
 
+	w.argc = 0;
 	word(&w, text_host(op->caller.host));
 	word(&w, text_token(op->caller.token));
 	word(&w, op->caller.role == SM_CMD ? "cmd" : "renew");
@@ -167,8 +189,9 @@ static redisReply *run_lua(struct run *run, const struct op *op)
 	case LUA_ACQUIRE:
 		word(&w, text_key(op->key));
 		word(&w, text_req(op->req));
+		word_range(&w, op->start, op->end);
 		word_number(&w, op->mode);
-		word_number(&w, op->try);
+		word_number(&w, op->flags);
 		word(&w, text_info(op->info));
 		break;
 	case LUA_WITHDRAW:
@@ -177,8 +200,7 @@ static redisReply *run_lua(struct run *run, const struct op *op)
 		break;
 	case LUA_GIVEBACK:
 		word(&w, text_key(op->key));
-		word_number(&w, op->mode);
-		word_number(&w, op->fence);
+		word_spans(&w, &op->parts);
 		break;
 	case LUA_BUSY:
 		word(&w, text_key(op->key));
@@ -280,14 +302,42 @@ static void compare_state(struct run *run)
 	freeReplyObject(reply);
 }
 
+static void describe(struct run *run, const struct op *op)
+{
+	size_t size = sizeof(run->what);
+	int n = snprintf(run->what, size, "%s host %u role %u token %u gen %u inc %u ack %u key %u", lua_scripts[op->id].name,
+			 op->caller.host, op->caller.role, op->caller.token, op->caller.gen, op->caller.inc, op->caller.ack, op->key);
+
+	switch (op->id) {
+	case LUA_ACQUIRE:
+		snprintf(run->what + n, size - (size_t)n, " req %u [%u, %u) mode %u flags %u", op->req, op->start, op->end, op->mode, op->flags);
+		break;
+	case LUA_GIVEBACK:
+		for (uint32_t i = 0; i < op->parts.count && (size_t)n < size; i++)
+			n += snprintf(run->what + n, size - (size_t)n, " [%u, %u) keep %u fence %u", op->parts.span[i].start,
+				      op->parts.span[i].end, op->parts.span[i].mode, op->parts.span[i].fence);
+		break;
+	case LUA_WITHDRAW:
+	case LUA_BUSY:
+	case LUA_EXPIRE:
+		snprintf(run->what + n, size - (size_t)n, " req %u host %u", op->req, op->host);
+		break;
+	case LUA_REASSERT:
+		for (unsigned i = 0; i < op->cover_count && (size_t)n < size; i++)
+			n += snprintf(run->what + n, size - (size_t)n, " cover %u: %u spans", op->covers[i].key, op->covers[i].spans.count);
+		break;
+	default:
+		break;
+	}
+}
+
 static void do_op(struct run *run, const struct op *op)
 {
 	struct sm_reply model;
 	redisReply *lua;
 
-	snprintf(run->what, sizeof(run->what), "%s host %u role %u token %u gen %u inc %u ack %u key %u req %u mode %u try %u fence %u host %u",
-		 lua_scripts[op->id].name, op->caller.host, op->caller.role, op->caller.token, op->caller.gen, op->caller.inc,
-		 op->caller.ack, op->key, op->req, op->mode, op->try, op->fence, op->host);
+	describe(run, op);
+	fprintf(run->trace, "%u %s\n", run->done, run->what);
 	if (getenv("DLOCK_TRACE"))
 		fprintf(stderr, "%u %s\n", run->done, run->what);
 	run_model(run, op, &model);
@@ -328,11 +378,40 @@ static struct sm_caller choose_caller(struct run *run)
 	return c;
 }
 
-static uint32_t some_fence(struct run *run, uint8_t key, uint8_t host)
+/* A range of the line: all of it, a point, or anything. */
+static void some_range(struct run *run, uint8_t *ret_start, uint8_t *ret_end)
 {
-	uint32_t fence = run->model.cover[key][host].fence;
+	uint32_t kind = random_below(run, 10), start = random_below(run, SM_END);
 
-	return fence && chance(run, 85) ? fence : random_below(run, run->model.fence + 2);
+	*ret_start = (uint8_t)(kind < 2 ? 0 : start);
+	*ret_end = (uint8_t)(kind < 2 ? SM_END : kind < 6 ? start + 1 : start + 1 + random_below(run, SM_END - start));
+}
+
+/* Parts of host's cover, or of what may have been: with their fence, one that was, one that is higher. */
+static void some_parts(struct run *run, uint8_t key, uint8_t host, struct sm_list *ret)
+{
+	const struct sm_cover *cover = &run->model.cover[key][host];
+	uint32_t count = 1 + random_below(run, 3), from = 0;
+
+	memset(ret, 0, sizeof(*ret));
+	if (chance(run, 20)) {		/* everything */
+		uint32_t top = run->model.fence;
+
+		ret->span[ret->count++] = (struct sm_span){ .end = SM_END, .mode = chance(run, 30), .fence = top };
+		return;
+	}
+	while (ret->count < count && from < SM_END) {
+		struct sm_span *part = &ret->span[ret->count++];
+		uint32_t start = from + random_below(run, SM_END - from), end = start + 1 + random_below(run, SM_END - start);
+
+		if (chance(run, 25))
+			start = from;	/* side by side with the one before */
+		*part = (struct sm_span){ .start = (uint8_t)start, .end = (uint8_t)end, .mode = chance(run, 35) };
+		part->fence = cover->fence[start + random_below(run, end - start)];
+		if (!part->fence || chance(run, 15))
+			part->fence = random_below(run, run->model.fence + 2);
+		from = end;
+	}
 }
 
 /* A request that waits, of this host or (host = SM_HOSTS) of any; else one that may have existed. */
@@ -345,10 +424,14 @@ static void some_request(struct run *run, unsigned host, struct op *op)
 	for (uint32_t i = 0, from = n ? random_below(run, n) : 0; i < n && chance(run, 90); i++) {
 		const struct sm_request *q = &run->model.queue[(from + i) % n];
 
-		if (host == SM_HOSTS ? q->try : q->host == host) {
+		if (host == SM_HOSTS ? (q->flags & SM_TRY) != 0 : q->host == host) {
 			op->host = q->host;
 			op->key = q->key;
 			op->req = q->req;
+			op->start = q->start;
+			op->end = q->end;
+			op->mode = q->mode;
+			op->flags = q->flags;
 			return;
 		}
 	}
@@ -380,15 +463,22 @@ static void choose_reassert(struct run *run, struct op *op)
 	op->seq = chance(run, 70) ? h->seq : random_below(run, 100);
 	for (uint8_t key = 0; key < SM_KEYS; key++)
 		if (chance(run, 40)) {
-			op->covers[op->cover_count].key = key;
-			op->covers[op->cover_count].info = (uint8_t)random_below(run, 9);
-			op->covers[op->cover_count++].mode = (uint8_t)(1 + random_below(run, 2));
+			struct sm_state_cover *c = &op->covers[op->cover_count++];
+
+			c->key = key;
+			c->info = (uint8_t)random_below(run, 9);
+			some_parts(run, key, op->caller.host, &c->spans);
+			for (uint32_t i = 0; i < c->spans.count; i++)
+				c->spans.span[i].mode = (uint8_t)(1 + random_below(run, 2));
+			if (chance(run, 5))
+				memset(&c->spans, 0, sizeof(c->spans));
 		}
 	while (op->request_count < 3 && run->model.queue_count < 8 && chance(run, 40)) {
 		struct sm_state_request *q = &op->requests[op->request_count++];
 
 		*q = (struct sm_state_request){ .key = (uint8_t)random_below(run, SM_KEYS), .mode = (uint8_t)(1 + random_below(run, 2)),
-						.try = chance(run, 30), .info = 3, .req = ++run->last_req };
+						.flags = (uint8_t)random_below(run, 4), .info = 3, .req = ++run->last_req };
+		some_range(run, &q->start, &q->end);
 	}
 }
 
@@ -430,13 +520,17 @@ static void choose_op(struct run *run, struct op *op)
 	switch (op->id) {
 	case LUA_ATTACH: choose_attach(run, op); break;
 	case LUA_ACQUIRE:
-		op->try = chance(run, 25);
+		some_range(run, &op->start, &op->end);
+		op->flags = (uint8_t)((chance(run, 25) ? SM_TRY : 0) | (chance(run, 20) ? SM_PASS : 0));
 		op->req = ++run->last_req;
+		if (chance(run, 12)) {		/* one that waits, again; perhaps it need not wait any more */
+			some_request(run, op->caller.host, op);
+			op->flags |= chance(run, 70) ? SM_PASS : 0;
+		}
 		break;
 	case LUA_WITHDRAW: some_request(run, op->caller.host, op); break;
 	case LUA_GIVEBACK:
-		op->mode = chance(run, 30);	/* keep 0 or 1 */
-		op->fence = some_fence(run, op->key, op->caller.host);
+		some_parts(run, op->key, op->caller.host, &op->parts);
 		break;
 	case LUA_BUSY: some_request(run, SM_HOSTS, op); break;
 	case LUA_EXPIRE: op->counter = run->model.host[op->host].counter - (chance(run, 20) ? 1 : 0); break;
@@ -507,6 +601,10 @@ static void run_sequence(uint64_t seed, unsigned counts[LUA_SCRIPT_COUNT][2], un
 	run.server = &server;
 	run.seed = seed;
 	run.random = seed * 0x9e3779b97f4a7c15ull + 0x1234567;
+	snprintf(run.trace_name, sizeof(run.trace_name), "/tmp/dlock-model-%llu.trace", (unsigned long long)seed);
+	run.trace = fopen(run.trace_name, "w");
+	assert_non_null(run.trace);
+	assert_int_equal(store_server_load(&server, seed % 2 ? 2 : 32, seed % 2 ? 1 : 16), 0);
 	sm_reset(&run.model);
 	server_command(&run, "FLUSHALL");
 	if (chance(&run, 60))
@@ -546,6 +644,8 @@ static void run_sequence(uint64_t seed, unsigned counts[LUA_SCRIPT_COUNT][2], un
 	for (int i = 0; i < 128; i++)
 		pushes[i] += run.pushes[i];
 	inc_names_free(&run.incs);
+	fclose(run.trace);
+	unlink(run.trace_name);
 }
 
 /* --- tests ------------------------------------------------------------------ */
