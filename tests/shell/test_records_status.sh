@@ -134,6 +134,20 @@ test_getlk_fears_what_a_silent_host_covers_and_does_not_wait_for_long() {
 }
 getlk_is() { [ "$(fc "$1" getlk w 0 0)" = "$2" ]; }
 
+test_who_asks_and_dies_leaves_nothing_behind() {
+	local agent
+	open_on a A && open_on b B && open_on c B
+	has a setlk w 0 10
+	agent=$(agent_pid B)
+	freeze_host A
+	tell b fc getlk 0 w s 0 0
+	nap 0.1
+	dismiss b
+	thaw_host A
+	assertTrue 'another one is answered' "wait_until 5 getlk_is c 'ok w 0 10 $(pid_for B a)'"
+	expect 'by the same agent' "$agent" "$(agent_pid B)"
+}
+
 test_getlk_names_the_lowest_lock_of_several_hosts() {
 	open_on a A && open_on b B
 	host_new C && open_on c C
