@@ -19,11 +19,11 @@
 #include "holders.h"
 #include "klock.h"
 #include "log.h"
+#include "look_private.h"
 #include "publish.h"
 
 #define FOUND_MAX 100000	/* holders in one look */
 #define PAUSE_MAX_NS 200000000u
-#define PASSING_NS 5000000u	/* a program with a GO for less than this is not said to wait */
 
 struct request {
 	struct request *next;
@@ -37,35 +37,6 @@ struct looks {			/* of an agent */
 	struct look *running;
 	struct loop_timer again;
 	uint64_t ended_ns, took_ns;
-};
-
-struct look_name {
-	char *key;
-	bool records;
-	enum lock_mode probed;	/* flock */
-	struct lock_spans seen_at;	/* record locks: those of the holders that were found */
-	struct lock_spans missing;	/* … and what is locked besides */
-	bool expected;		/* somebody must hold it who was not found */
-	bool seen;		/* flock: a holder was found */
-};
-
-struct found {
-	size_t name;
-	struct holder holder;
-};
-
-struct look {
-	struct looks *looks;
-	struct request *requests;
-	uint64_t begun_ns;
-	struct look_name *names;
-	size_t name_count;
-	struct holder_file *files, *pass_files;
-	size_t *owners, *pass_owners;	/* index into names, for each file */
-	size_t file_count;
-	bool again;		/* the walk is the second one */
-	struct found *found;
-	size_t found_count, found_size;
 };
 
 static void look_free(struct look *look)
@@ -106,7 +77,7 @@ static int note_name(struct look *look, const struct name *name)
 
 static int note_names(struct look *look)
 {
-	struct agent *agent = look->looks->agent;
+	struct agent *agent = look->agent;
 	struct hash_node *node = NULL;
 	size_t names = 0, files = 0;
 	int err = 0;
@@ -147,17 +118,6 @@ static void add_found(struct look *look, size_t name, const struct holder *holde
 	look->found[look->found_count++] = (struct found){ name, *holder };
 }
 
-/* Whether anything in `at` is not among the spans. */
-static bool is_beyond(const struct lock_spans *spans, struct extent at)
-{
-	for (size_t i = lock_spans_find(spans, at.start); at.start < at.end; i++) {
-		if (i == spans->count || spans->at[i].at.start > at.start)
-			return true;
-		at.start = spans->at[i].at.end;
-	}
-	return false;
-}
-
 /* Somebody who maps the file: of record locks, who has all that nobody else was found to have. */
 static void on_mapping(struct look *look, size_t index, struct holder holder)
 {
@@ -191,7 +151,7 @@ static void on_holder(void *arg, const struct holder *holder)
 		return;
 	}
 	/* Again: only those who were not found the first time. */
-	if (look->again && name->records && !is_beyond(&name->seen_at, holder->at))
+	if (look->again && name->records && !look_is_beyond(&name->seen_at, holder->at))
 		return;
 	add_found(look, index, holder);
 	name->seen = true;
@@ -298,7 +258,7 @@ static bool anybody_missing(struct look *look)
 
 	for (size_t i = 0; i < look->name_count; i++) {
 		struct look_name *one = &look->names[i];
-		struct name *name = one->seen && !one->records ? NULL : name_find(look->looks->agent, one->key);
+		struct name *name = one->seen && !one->records ? NULL : name_find(look->agent, one->key);
 
 		if (!name || cover_mode(&name->cover) == MODE_NONE)
 			continue;
@@ -313,109 +273,7 @@ static bool anybody_missing(struct look *look)
 	return missing;
 }
 
-/* --- the records --- */
-
-static const char *mode_name(enum lock_mode mode)
-{
-	return mode == MODE_SH ? "SH" : "EX";
-}
-
-static const char *kind_name(bool records, bool ofd)
-{
-	return !records ? "flock" : ofd ? "ofd" : "record";
-}
-
-static void put_extent(struct record_buf *buf, struct extent at)
-{
-	records_put_u64(buf, "start", at.start);
-	records_put_u64(buf, "end", at.end);
-}
-
-static void put_cover(struct record_buf *buf, const char *key, const char *state, struct extent at)
-{
-	records_begin(buf, "cover");
-	records_put(buf, "key", key);
-	records_put(buf, "state", state);
-	put_extent(buf, at);
-	records_end(buf);
-}
-
-/* What nobody was found for in the end. */
-static void put_missing(struct record_buf *buf, const struct look_name *one)
-{
-	for (size_t i = 0; i < one->missing.count; i++) {
-		const struct lock_span *lock = &one->missing.at[i];
-
-		if (!one->records || !is_beyond(&one->seen_at, lock->at))
-			continue;
-		records_begin(buf, "holder");
-		records_put(buf, "key", one->key);
-		records_put(buf, "pid", "");
-		records_put(buf, "command", "");
-		records_put(buf, "mode", mode_name(lock->mode));
-		records_put(buf, "kind", "record");
-		put_extent(buf, lock->at);
-		records_end(buf);
-	}
-}
-
-static void put_name(struct record_buf *buf, const struct look_name *one, const struct name *name)
-{
-	if (!name || cover_mode(&name->cover) == MODE_NONE)
-		return;
-	if (!one->records && (one->seen || one->probed != MODE_NONE))
-		put_cover(buf, one->key, "held", EXTENT_ALL);
-	for (size_t i = 0; i < name->cover.request_count; i++)
-		if (name->cover.requests[i].state == REQUEST_GO)
-			put_cover(buf, one->key, "held", name->cover.requests[i].at);
-	for (size_t i = 0; cover_is_recalled(&name->cover) && i < name->cover.recall_count; i++)
-		if (!name->cover.recalls[i].dropped)
-			put_cover(buf, one->key, "recalled", name->cover.recalls[i].wanted.at);
-	put_missing(buf, one);
-}
-
-/* How long it can have held it: since it last said so. Who took it under a standing GO, or inherited it, has not said so. */
-static void put_age(struct record_buf *buf, uint64_t now, const struct name *name, const struct holder *holder)
-{
-	if (!name || name->records || !name->held_ns || name->held_mode != holder->mode || name->held_pid != holder->pid)
-		return;
-	records_put_u64(buf, "age_ms", now > name->held_ns ? (now - name->held_ns) / 1000000u : 0);
-}
-
-static void put_holder(struct record_buf *buf, const struct look *look, const struct found *found)
-{
-	const char *key = look->names[found->name].key;
-	bool records = look->names[found->name].records;
-
-	records_begin(buf, "holder");
-	records_put(buf, "key", key);
-	records_put_u64(buf, "pid", (uint64_t)found->holder.pid);
-	records_put(buf, "command", found->holder.command);
-	records_put(buf, "mode", mode_name(found->holder.mode));
-	records_put(buf, "kind", kind_name(records, found->holder.ofd));
-	put_extent(buf, records ? found->holder.at : EXTENT_ALL);
-	put_age(buf, look->begun_ns, name_find(look->looks->agent, key), &found->holder);
-	records_end(buf);
-}
-
-static void on_client(void *arg, const struct client_view *view)
-{
-	struct record_buf *buf = arg;
-	uint64_t now = loop_now_ns();
-
-	if (!view->waits_in_kernel || now - view->go_ns < PASSING_NS)
-		return;
-	records_begin(buf, "waiter");
-	records_put(buf, "key", view->key);
-	records_put_u64(buf, "pid", (uint64_t)view->pid);
-	records_put(buf, "command", view->command);
-	records_put(buf, "mode", mode_name(view->mode));
-	records_put(buf, "kind", kind_name(view->family != FAMILY_FLOCK, view->family == FAMILY_OFD));
-	put_extent(buf, view->at);
-	records_put(buf, "try", view->try ? "1" : "0");
-	records_put_u64(buf, "age_ms", (now - view->since_ns) / 1000000u);
-	records_end(buf);
-}
+/* --- the answer --- */
 
 static void answer(struct request *requests, const struct record_buf *records)
 {
@@ -436,11 +294,7 @@ static void seen_all(void *arg)
 	struct looks *looks = look->looks;
 	struct record_buf buf = { 0 };
 
-	for (size_t i = 0; i < look->name_count; i++)
-		put_name(&buf, &look->names[i], name_find(looks->agent, look->names[i].key));
-	for (size_t i = 0; i < look->found_count; i++)
-		put_holder(&buf, look, &look->found[i]);
-	clients_each(looks->agent, on_client, &buf);
+	look_put(look, &buf);
 	looks->ended_ns = loop_now_ns();
 	looks->took_ns = looks->ended_ns - look->begun_ns;
 	looks->running = NULL;
@@ -454,7 +308,7 @@ static void seen(void *arg)
 {
 	struct look *look = arg;
 
-	if (!anybody_missing(look) || helper_run(look->looks->agent->loop, walk_again, seen_all, look))
+	if (!anybody_missing(look) || helper_run(look->agent->loop, walk_again, seen_all, look))
 		seen_all(look);
 }
 
@@ -478,7 +332,7 @@ static void start(struct looks *looks)
 	looks->waiting_last = &looks->waiting;
 	look = calloc(1, sizeof *look);
 	if (look) {
-		*look = (struct look){ .looks = looks, .requests = requests, .begun_ns = now };
+		*look = (struct look){ .agent = looks->agent, .looks = looks, .requests = requests, .begun_ns = now };
 		looks->running = look;
 		if (!note_names(look) && !helper_run(looks->agent->loop, walk, seen, look))
 			return;

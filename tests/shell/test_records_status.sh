@@ -136,7 +136,7 @@ getlk_is() { [ "$(fc "$1" getlk w 0 0)" = "$2" ]; }
 
 test_who_asks_and_dies_leaves_nothing_behind() {
 	local agent
-	open_on a A && open_on b B && open_on c B
+	open_on a A && open_on b B && open_on c B && agent_on B
 	has a setlk w 0 10
 	agent=$(agent_pid B)
 	freeze_host A
