@@ -123,7 +123,7 @@ static int64_t find_base(const struct record_call *call)
 	}
 }
 
-int record_extent(const struct record_call *call, struct extent *ret_at)
+static int find_extent(const struct record_call *call, struct extent *ret_at)
 {
 	int64_t start = find_base(call), len = call->lock.len;
 
@@ -139,6 +139,14 @@ int record_extent(const struct record_call *call, struct extent *ret_at)
 		return 0;
 	}
 	return extent_from_len(start, len, ret_at) ? 0 : -EOVERFLOW;
+}
+
+int record_extent(const struct record_call *call, struct extent *ret_at)
+{
+	int err = find_extent(call, ret_at);
+
+	/* That a descriptor stands for a path alone, the kernel finds before all else. */
+	return err < 0 && (sys_call(SYS_FCNTL, call->fd, F_GETFL, 0) & O_PATH) ? -EBADF : err;
 }
 
 bool record_is_misopened(int fd, enum lock_mode mode)

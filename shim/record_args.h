@@ -33,7 +33,7 @@ int record_kernel(const struct record_call *call);
 bool record_is_clean(const struct record_call *call);
 enum lock_mode record_mode(const struct record_call *call);
 
-/* The bytes that a clean call means, with the file's offset and size as they are now. 0, -EINVAL or -EOVERFLOW. */
+/* The bytes that a clean call means, with the file's offset and size as they are now. 0, -EINVAL, -EOVERFLOW or -EBADF. */
 int record_extent(const struct record_call *call, struct extent *ret_at);
 
 /* The negative of an errno that the manual pages list, else -ENOLCK. */
