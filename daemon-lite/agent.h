@@ -11,7 +11,7 @@
  *   agent.c    start, idling, end
  *   query.c    what the dlock command asks
  *   ask.c      questions between agents
- *   survey*.c  what all hosts hold, asked and answered; look.c: what the kernel here shows
+ *   survey*.c  what all hosts hold, asked and answered; look*.c: what the kernel here shows
  *   getlk*.c   who on another host stands against a record lock
  */
 #ifndef DLOCK_AGENT_H
