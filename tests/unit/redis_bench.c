@@ -185,42 +185,57 @@ const struct host_cover *host_cover(const struct host *host, const char *key)
 	return NULL;
 }
 
-static void cover_cut(struct host_cover *cover, struct extent at)
+/* Takes out what lies in these parts (by start, disjoint); leaves room for so many more. Linear: there are tests with long lists. */
+static void cover_cut(struct host_cover *cover, const struct lock_span *parts, size_t part_count)
 {
-	struct lock_span *kept = calloc(cover->count + 2, sizeof(*kept));
-	size_t count = 0;
+	struct lock_span *kept = calloc(cover->count + 2 * part_count + 1, sizeof(*kept));
+	size_t count = 0, first = 0;
 
 	assert_non_null(kept);
 	for (size_t i = 0; i < cover->count; i++) {
-		struct lock_span span = cover->spans[i];
+		struct lock_span rest = cover->spans[i];
 
-		if (!extent_overlaps(span.at, at)) {
-			kept[count++] = span;
-			continue;
+		while (first < part_count && parts[first].at.end <= rest.at.start)
+			first++;
+		for (size_t p = first; p < part_count && parts[p].at.start < rest.at.end; p++) {
+			if (rest.at.start < parts[p].at.start)
+				kept[count++] = (struct lock_span){ { rest.at.start, parts[p].at.start }, rest.mode, rest.fence };
+			rest.at.start = parts[p].at.end;
 		}
-		if (span.at.start < at.start)
-			kept[count++] = (struct lock_span){ { span.at.start, at.start }, span.mode, span.fence };
-		if (span.at.end > at.end)
-			kept[count++] = (struct lock_span){ { at.end, span.at.end }, span.mode, span.fence };
+		if (rest.at.start < rest.at.end)
+			kept[count++] = rest;
 	}
 	free(cover->spans);
 	cover->spans = kept;
 	cover->count = count;
 }
 
-static void cover_put(struct host_cover *cover, const struct lock_span *span)
+/* Whatever was there, now it is this, unless what was there is of a higher fence. */
+static void cover_put(struct host_cover *cover, const struct lock_span *spans, size_t count)
 {
-	size_t at = 0;
+	struct lock_span *add = copy_spans(spans, count);
+	size_t added = 0, first = 0, from, to;
 
-	for (size_t i = 0; i < cover->count; i++)
-		if (extent_overlaps(cover->spans[i].at, span->at) && cover->spans[i].fence > span->fence)
-			return;
-	cover_cut(cover, span->at);	/* leaves room for one more */
-	while (at < cover->count && cover->spans[at].at.start < span->at.start)
-		at++;
-	memmove(cover->spans + at + 1, cover->spans + at, (cover->count - at) * sizeof(*span));
-	cover->spans[at] = *span;
-	cover->count++;
+	for (size_t i = 0; i < count; i++) {
+		bool older = false;
+
+		while (first < cover->count && cover->spans[first].at.end <= add[i].at.start)
+			first++;
+		for (size_t c = first; c < cover->count && cover->spans[c].at.start < add[i].at.end; c++)
+			older |= cover->spans[c].fence > add[i].fence;
+		if (!older)
+			add[added++] = add[i];
+	}
+	cover_cut(cover, add, added);
+	from = cover->count;
+	to = cover->count += added;
+	while (added > 0) {	/* from behind, in place */
+		if (from > 0 && cover->spans[from - 1].at.start > add[added - 1].at.start)
+			cover->spans[--to] = cover->spans[--from];
+		else
+			cover->spans[--to] = add[--added];
+	}
+	free(add);
 }
 
 static void forget_empty(struct host *host)
@@ -249,8 +264,8 @@ static void put_covers(struct host *host, const char *key, const struct lock_spa
 		*cover = (struct host_cover){ 0 };
 		snprintf(cover->key, sizeof(cover->key), "%s", key);
 	}
-	for (size_t i = 0; cover && i < count; i++)
-		cover_put(cover, &spans[i]);
+	if (cover)
+		cover_put(cover, spans, count);
 	forget_empty(host);
 }
 
@@ -258,8 +273,8 @@ void host_give_back(struct host *host, const char *key, const struct lock_span *
 {
 	struct host_cover *cover = (struct host_cover *)host_cover(host, key);
 
-	for (size_t i = 0; cover && i < count; i++)
-		cover_cut(cover, parts[i].at);
+	if (cover)
+		cover_cut(cover, parts, count);
 	forget_empty(host);
 	store_give_back(host->store, key, parts, count);
 }
