@@ -224,33 +224,45 @@ void cover_prune_recalls(struct cover *c)
 	}
 }
 
+/* Whether a helper that waits for an older recall of the same part goes on for this one: a stronger mode, or the next fence. */
+static bool is_followed_by(const struct cover *c, const struct cover_recall *old, const struct lock_span *wanted)
+{
+	if (!extent_equal(old->wanted.at, wanted->at))
+		return false;
+	return old->wanted.fence == wanted->fence || (old->dropped && wanted->fence > old->wanted.fence) ||
+	       (wanted->fence > old->wanted.fence && !cover_recall_active(c, old) && !is_early(c, &old->wanted));
+}
+
 static void add_recall(struct cover *c, const struct lock_span *wanted)
 {
+	size_t at = c->recall_count;
+
 	for (size_t i = 0; i < c->recall_count; i++) {
 		struct cover_recall *old = &c->recalls[i];
 
 		if (!old->dropped && old->wanted.fence == wanted->fence && old->wanted.mode >= wanted->mode &&
 		    extent_contains(old->wanted.at, wanted->at))
 			return;
+		if (is_followed_by(c, old, wanted) && (at == c->recall_count || old->wait != WAIT_NONE))
+			at = i;
 	}
+	if (at == c->recall_count) {
+		if (cover_grow(&c->recalls, c->recall_count, &c->recall_cap, sizeof *c->recalls)) {
+			c->failed = true;
+			return;
+		}
+		c->recalls[c->recall_count++] = (struct cover_recall){ 0 };
+	}
+	c->recalls[at].wanted = *wanted;
+	c->recalls[at].dropped = false;
+	/* What it contains needs no helper of its own: on a flock's one description two would meet. */
 	for (size_t i = 0; i < c->recall_count; i++) {
 		struct cover_recall *old = &c->recalls[i];
 
-		if (!extent_equal(old->wanted.at, wanted->at))
-			continue;
-		/* The same part in a stronger mode, or under the next fence: the helper that waits there goes on. */
-		if (old->wanted.fence == wanted->fence || (old->dropped && wanted->fence > old->wanted.fence) ||
-		    (wanted->fence > old->wanted.fence && !cover_recall_active(c, old) && !is_early(c, &old->wanted))) {
-			old->wanted = *wanted;
-			old->dropped = false;
-			return;
-		}
+		if (i != at && old->wanted.fence == wanted->fence && old->wanted.mode <= wanted->mode &&
+		    extent_contains(wanted->at, old->wanted.at))
+			old->dropped = true;
 	}
-	if (cover_grow(&c->recalls, c->recall_count, &c->recall_cap, sizeof *c->recalls)) {
-		c->failed = true;
-		return;
-	}
-	c->recalls[c->recall_count++] = (struct cover_recall){ .wanted = *wanted };
 }
 
 /* --- requests --- */
@@ -466,10 +478,11 @@ void cover_held(struct cover *c, uint64_t id, enum lock_mode held)
 		return;
 	r->checked = true;
 	r->stake = c->gentle && held != MODE_NONE;
-	if (is_in_kernel(c))
-		r->state = REQUEST_NEW;
-	else if (!c->gentle && held == MODE_EX && r->mode == MODE_SH && cover_suffices(c, r->at, MODE_EX))
+	/* A flock that its own description makes weaker: a probe would take that lock for somebody else's. */
+	if (!c->gentle && held == MODE_EX && r->mode == MODE_SH && cover_suffices(c, r->at, MODE_EX))
 		go(c, r);
+	else if (is_in_kernel(c))
+		r->state = REQUEST_NEW;
 	else
 		settle(c, r);
 	cover_step(c);

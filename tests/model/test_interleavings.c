@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* LINK: tests/model/explore.c tests/model/explore_agent.c tests/model/explore_check.c tests/model/explore_hash.c */
-/* LINK: tests/model/explore_net.c tests/model/explore_programs.c tests/model/explore_store.c */
-/* LINK: tests/model/explore_world.c daemon-lite/cover.c */
+/* LINK: tests/model/explore.c tests/model/explore_agent.c tests/model/explore_check.c tests/model/explore_cover.c */
+/* LINK: tests/model/explore_hash.c tests/model/explore_net.c tests/model/explore_probe.c tests/model/explore_programs.c */
+/* LINK: tests/model/explore_store.c tests/model/explore_world.c */
+/* LINK: daemon-lite/cover.c daemon-lite/cover_probe.c daemon-lite/spans.c */
 /*
  * Explores what programs, kernels, agents and store do in every order: overlap,
  * hang, wrong refusal, endless exchange. Small scenarios wholly, larger ones at
@@ -115,7 +116,7 @@ static void test_no_random_walk_finds_a_violation(void **state)
 		struct x_text text;
 		struct x_def def;
 
-		x_scenario_random(seed, 2 + (int)(seed % 2), 2 + (int)(seed / 2 % 2), &scenario, &text);
+		x_scenario_random(seed, 2 + (int)(seed % 2), 2 + (int)(seed / 2 % 2), false, &scenario, &text);
 		assert_int_equal(x_def_make(&def, &scenario), 0);
 		x_search_walks(&def, seed, WALKS, until - x_now(), &result);
 		walks += result.states;
