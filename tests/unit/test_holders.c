@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -208,7 +209,7 @@ static void *thread_with_own_table(void *arg)
 	if (unshare(CLONE_FILES) < 0)
 		_exit(2);
 	lock(LOCK_EX);
-	*(volatile int *)arg = 1;
+	atomic_store((atomic_int *)arg, 1);
 	for (;;)
 		pause();
 	return NULL;
@@ -216,11 +217,11 @@ static void *thread_with_own_table(void *arg)
 
 static void take_in_a_thread_with_its_own_table(void)
 {
-	static volatile int ready;
+	static atomic_int ready;
 	pthread_t thread;
 
-	pthread_create(&thread, NULL, thread_with_own_table, (void *)&ready);
-	while (!ready)
+	pthread_create(&thread, NULL, thread_with_own_table, &ready);
+	while (!atomic_load(&ready))
 		sched_yield();
 }
 

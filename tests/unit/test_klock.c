@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* LINK: daemon-lite/klock.c daemon-lite/klock_records.c daemon-lite/loop.c daemon-lite/log.c */
+/* LINK: daemon-lite/klock.c daemon-lite/loop.c daemon-lite/log.c */
 /* Waiting in the kernel on threads: real flocks, real processes, and cancellations at every moment. */
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* LINK: daemon-lite/klock.c daemon-lite/klock_records.c daemon-lite/loop.c daemon-lite/log.c */
+/* LINK: daemon-lite/klock.c daemon-lite/klock_records.c daemon-lite/spans.c daemon-lite/loop.c daemon-lite/log.c */
 /* Record locks as the agent sees them: what a probe finds, against a map of each byte; waits that share a description. */
 #include <stdarg.h>
 #include <stddef.h>
@@ -159,46 +159,6 @@ static void actor_end(struct actor *actor)
 	kill(actor->pid, SIGKILL);
 	assert_int_equal(waitpid(actor->pid, NULL, 0), actor->pid);
 	close(actor->socket);
-}
-
-/* --- spans ---------------------------------------------------------------------- */
-
-static void test_added_spans_are_merged_and_the_stronger_mode_counts(void **state)
-{
-	enum { SIZE = 40 };
-	unsigned seed = 7;
-
-	(void)state;
-	for (int round = 0; round < 3000; round++) {
-		struct lock_spans spans = { 0 };
-		enum lock_mode map[SIZE] = { 0 };
-		int adds = 1 + rand_r(&seed) % 12;
-
-		while (adds-- > 0) {
-			uint64_t start = (uint64_t)rand_r(&seed) % SIZE, end = start + 1 + (uint64_t)rand_r(&seed) % (SIZE - start);
-			enum lock_mode mode = rand_r(&seed) % 2 ? MODE_SH : MODE_EX;
-
-			assert_int_equal(lock_spans_add(&spans, (struct extent){ start, end }, mode), 0);
-			for (uint64_t i = start; i < end; i++)
-				map[i] = mode_max(map[i], mode);
-		}
-		uint64_t at = 0;
-
-		for (size_t i = 0; i < spans.count; i++) {
-			const struct lock_span *span = &spans.at[i];
-
-			assert_true(span->at.start < span->at.end && span->at.start >= at);
-			assert_true(i == 0 || span->at.start > at || span->mode != spans.at[i - 1].mode);
-			for (; at < span->at.start; at++)
-				assert_int_equal(map[at], MODE_NONE);
-			for (; at < span->at.end; at++)
-				assert_int_equal(map[at], span->mode);
-		}
-		for (; at < SIZE; at++)
-			assert_int_equal(map[at], MODE_NONE);
-		lock_spans_free(&spans);
-		assert_null(spans.at);
-	}
 }
 
 /* --- probing --------------------------------------------------------------------- */
@@ -375,6 +335,30 @@ static void test_the_first_lock_in_the_way_is_told_with_its_owner(void **state)
 	assert_true(extent_equal(lock.at, (struct extent){ 300, EXTENT_END }));
 	assert_int_equal(pid, -1);
 	actor_end(&actor);
+	close(own);
+}
+
+static void test_what_a_process_owns_is_its_posix_locks_only(void **state)
+{
+	int own = open_file(O_RDONLY);
+	const struct extent all = EXTENT_ALL, first = { 0, 100 };
+	struct actor actor, other;
+
+	(void)state;
+	actor_start(&actor);
+	actor_start(&other);
+	assert_int_equal(actor_lock(&other, 0, F_RDLCK, 0, 50), 0);
+	assert_int_equal(actor_lock(&actor, 1, F_WRLCK, 60, 70), 0);
+	assert_int_equal(klock_owner_mode(own, all, actor.pid), MODE_NONE);
+	assert_int_equal(actor_lock(&actor, 0, F_RDLCK, 80, 200), 0);
+	assert_int_equal(klock_owner_mode(own, all, actor.pid), MODE_SH);
+	assert_int_equal(actor_lock(&actor, 0, F_WRLCK, 1000, 1001), 0);
+	assert_int_equal(klock_owner_mode(own, all, actor.pid), MODE_EX);
+	assert_int_equal(klock_owner_mode(own, first, actor.pid), MODE_SH);
+	assert_int_equal(klock_owner_mode(own, all, other.pid), MODE_SH);
+	assert_int_equal(klock_owner_mode(-1, all, other.pid), MODE_EX);
+	actor_end(&actor);
+	actor_end(&other);
 	close(own);
 }
 
@@ -739,10 +723,10 @@ static void test_two_hundred_overlapping_waits_of_one_description_all_end_and_le
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_added_spans_are_merged_and_the_stronger_mode_counts),
 		cmocka_unit_test(test_a_probe_finds_what_a_map_of_all_bytes_shows),
 		cmocka_unit_test(test_the_own_locks_on_the_description_are_not_seen),
 		cmocka_unit_test(test_the_first_lock_in_the_way_is_told_with_its_owner),
+		cmocka_unit_test(test_what_a_process_owns_is_its_posix_locks_only),
 		cmocka_unit_test(test_a_question_that_makes_no_sense_is_refused),
 		cmocka_unit_test(test_a_thousand_locks_on_each_side_are_not_walked_over),
 		cmocka_unit_test(test_the_free_room_of_a_free_file_costs_three_questions),
