@@ -55,7 +55,7 @@ map := $(wildcard shim/libdlockshim.map)
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: all lib32 demo test check bench lint clean help deps tests
+.PHONY: all lib32 demo test check bench lint clean help deps tests tests32
 
 all: $(BUILD)/libdlockshim.so $(BUILD)/dlockd $(BUILD)/dlock ## the three programs, into BUILD (build)
 
@@ -147,7 +147,23 @@ $(BUILD)/progs/%: tests/shell/progs/%.c | $(BUILD)/.deps
 	$(call say,LINK)
 	$(Q)$(CC) $(base_flags) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -pthread $$(grep -q '/\* STATIC \*/' $< && echo -static) -o $@ $<
 
-tests: all $(unit_bin) $(prog_bin) ## build the tests, run none
+# What is built for 32 bits, and programs to try it, where the compiler can: twice the same, with 32-bit and with 64-bit offsets.
+narrow_flags = -m32 -Wno-psabi $(base_flags) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS)
+$(BUILD)/lib32/transcript: tests/unit/narrow/transcript.c | $(BUILD)/.deps
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(narrow_flags) -o $@ $<
+
+$(BUILD)/lib32/transcript64: tests/unit/narrow/transcript.c | $(BUILD)/.deps
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(narrow_flags) -D_FILE_OFFSET_BITS=64 -D_TIME_BITS=64 -o $@ $<
+
+tests32: | $(BUILD)/.deps
+	+$(Q)! printf '\043include <stdio.h>\nint main(void) { return 0; }\n' | $(CC) -m32 -x c -o /dev/null - 2>/dev/null || \
+		$(MAKE) -s BUILD=$(BUILD) SAN= lib32 $(BUILD)/lib32/transcript $(BUILD)/lib32/transcript64
+
+tests: all $(unit_bin) $(prog_bin) tests32 ## build the tests, run none
 
 test: tests ## every test (T=name: only files whose name contains it); N passed, N failed
 	@BUILD=$(BUILD) tests/run.sh full $(T)

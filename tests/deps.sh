@@ -9,6 +9,9 @@ packages='build-essential pkg-config libhiredis-dev libconfig-dev uuid-dev
 	libcmocka-dev shunit2 redis-server redis-tools
 	util-linux iproute2 procps bindfs python3 perl shellcheck cppcheck'
 
+# The library for 32-bit programs, where there are such programs.
+[ "$(dpkg --print-architecture 2>/dev/null)" != amd64 ] || packages="$packages gcc-multilib"
+
 if ! command -v dpkg-query >/dev/null; then
 	echo 'deps: this is not Debian; make sure that you have the like of:' "$packages" >&2
 	exit 0
