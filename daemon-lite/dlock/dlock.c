@@ -30,6 +30,10 @@ static const struct command {
 	{ "check", cmd_check, "[--config FILE] [--runtime-dir DIR] [--] PATH...",
 	  "Says which rule manages PATH and under which name, who holds the lock and\n"
 	  "who waits. Exits 1 if no rule names one of the paths." },
+	{ "doctor", cmd_doctor, "[--config FILE] [--runtime-dir DIR] [--] FILE...",
+	  "Says whether locks can make FILE safe on several hosts: a rule that names it, and\n"
+	  "what kind of file it is. A SQLite database in WAL mode and an LMDB file are not safe\n"
+	  "with any locks: they keep shared memory. Takes no lock. Exits 1 if a FILE is not safe." },
 	{ "status", cmd_status, "[--config FILE] [--runtime-dir DIR] [--json] [--] [NAME|PATH]",
 	  "Lists every lock of every host, or those of one name or path: its holders as the\n"
 	  "kernels there show them, waiters in order (those in a kernel's queue first), and\n"
@@ -51,8 +55,8 @@ static const struct command {
 };
 
 static const struct { int code; const char *meaning; } codes[] = {
-	{ EXIT_DONE, "done; check: every path is managed" },
-	{ EXIT_NO, "check: a path is not managed; init: the store has data already" },
+	{ EXIT_DONE, "done; check: every path is managed; doctor: every file is safe" },
+	{ EXIT_NO, "check: a path is not managed; doctor: a file is not safe; init: the store has data already" },
 	{ EXIT_USAGE, "a mistake on the command line" },
 	{ EXIT_TROUBLE, "configuration, runtime directory, agent or store" },
 	{ EXIT_UNPROTECTED, "run: the command cannot be protected" },
