@@ -13,6 +13,7 @@
  *   ask.c      questions between agents
  *   survey*.c  what all hosts hold, asked and answered; look*.c: what the kernel here shows
  *   getlk*.c   who on another host stands against a record lock
+ *   deadlock*.c  cycles of waits over hosts
  */
 #ifndef DLOCK_AGENT_H
 #define DLOCK_AGENT_H
@@ -109,6 +110,8 @@ struct agent {
 	struct surveys *surveys;	/* survey.c */
 	struct hash asks;		/* ask.c: struct ask by nonce */
 	struct getlk *getlks;		/* getlk.c: that wait for the store */
+	struct deadlock *deadlock;	/* deadlock.c */
+	struct deadlock_looks *deadlock_looks;	/* deadlock_look.c */
 	struct asker *askers;		/* survey_answer.c */
 	unsigned asker_count;
 };

@@ -10,7 +10,11 @@
 #include <string.h>
 
 #include "agent.h"
+#include "deadlock.h"
 #include "getlk.h"
+#include "records.h"
+
+#define PARTS_MAX 32	/* of STORE_TELL_MAX bytes: a push connection holds a few megabytes before the server ends it */
 
 struct ask {
 	struct hash_node node;
@@ -115,6 +119,8 @@ static const struct question {
 	void (*asked)(struct agent *agent, const char *host, uint64_t nonce, const char *key, const char *question);
 } questions[] = {
 	{ "getlk", getlk_asked },
+	{ "deadlock", deadlock_asked },
+	{ "victim", deadlock_victim },
 };
 
 void ask_dispatch(struct agent *agent, const char *host, uint64_t nonce, const char *key, const char *question)
@@ -134,4 +140,26 @@ void ask_asked(void *agent, const char *host, uint64_t nonce, const char *key, c
 		ask_dispatch(agent, host, nonce, key, question);
 	else
 		survey_asked(agent, host, nonce, key);
+}
+
+void ask_tell(struct agent *agent, const char *host, uint64_t nonce, const char *records, size_t len)
+{
+	char *text = malloc(STORE_TELL_MAX + 1);
+	size_t at = 0;
+	uint64_t part = 0;
+	enum store_last last;
+
+	if (!text)
+		return;
+	do {
+		size_t n = len > at ? records_fit(records + at, len - at, STORE_TELL_MAX) : 0;
+
+		if (n)
+			memcpy(text, records + at, n);
+		text[n] = 0;
+		at += n;
+		last = at == len ? TELL_END : !n || part + 1 == PARTS_MAX ? TELL_CUT : TELL_MORE;
+		store_tell(agent->store, host, nonce, part++, last, text);
+	} while (last == TELL_MORE);
+	free(text);
 }

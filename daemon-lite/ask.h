@@ -8,6 +8,8 @@
  *   question                 answer
  *   (empty)                  a look: records as in look.h (survey.c asks, survey_answer.c answers). Of one key: also of the same name's other family
  *   getlk MODE START END     getlk.h
+ *   deadlock                 who waits there and what they hold: records as in deadlock_graph.h
+ *   victim HOST ID           deadlock.h; no answer
  *
  * A question is a word and what belongs to it behind blanks. An agent that does not know the word is silent.
  */
@@ -46,5 +48,7 @@ void ask_status_cancel(struct ask_status *status);
 
 /* Another host's question goes to those who can answer it: by store_tell(), now or later. */
 void ask_dispatch(struct agent *agent, const char *host, uint64_t nonce, const char *key, const char *question);
+/* An answer of records, whole lines in as many parts as it takes; what is too much for 32 parts is cut off. */
+void ask_tell(struct agent *agent, const char *host, uint64_t nonce, const char *records, size_t len);
 
 #endif

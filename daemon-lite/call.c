@@ -12,6 +12,7 @@
 
 #include "../config/config.h"
 #include "client.h"
+#include "deadlock.h"
 #include "getlk.h"
 #include "holders.h"
 #include "klock.h"
@@ -63,9 +64,11 @@ void call_timer_fired(struct loop_timer *timer)
 	const char *why;
 
 	switch (client->state) {
-	case CLIENT_WAIT:	/* a try that nobody has answered */
-		if (!(client->msg.flags & WIRE_FLAG_NONBLOCK))
+	case CLIENT_WAIT:	/* a try that nobody has answered, or a wait for a record lock that lasts */
+		if (!(client->msg.flags & WIRE_FLAG_NONBLOCK)) {
+			deadlock_check(client->agent);
 			return;
+		}
 		if (client->agent->state == STORE_GRACE ||
 		    (client->agent->state == STORE_UP && agent_may_go(client->agent, &why))) {
 			if (client_tell(client, WIRE_BUSY, 0, MODE_NONE))
@@ -80,6 +83,8 @@ void call_timer_fired(struct loop_timer *timer)
 		return;
 	case CLIENT_GO:
 		client_watch_process(client);
+		if (client->msg.family == FAMILY_POSIX && !(client->msg.flags & WIRE_FLAG_NONBLOCK) && loop_now_ns() <= client->valid_ns)
+			deadlock_check(client->agent);	/* at the first time; later it looks by itself */
 		go_grows_old(client);
 		return;
 	default:
@@ -173,6 +178,8 @@ void client_asked(struct client *client)
 	client_watch_process(client);
 	if (client->msg.flags & WIRE_FLAG_NONBLOCK)
 		set_timer(client, (uint64_t)client->agent->config->try_timeout_ms * 1000000u);
+	else if (client->msg.family != FAMILY_FLOCK && !client->timer.slot)
+		set_timer(client, DEADLOCK_AFTER_NS);
 }
 
 /* --- requests --- */

@@ -43,14 +43,6 @@ struct entry {
 	char name[];
 };
 
-struct lock_line {
-	bool record, ofd;	/* else a flock */
-	enum lock_mode mode;
-	struct extent at;
-	dev_t dev;		/* the superblock's */
-	uint64_t ino;
-};
-
 struct walk {
 	const struct holder_file *files;
 	size_t count;
@@ -100,12 +92,12 @@ static int each_number(int dirfd, const char *name, void (*fn)(void *arg, int di
 }
 
 /* "lock:\t1: FLOCK  ADVISORY  WRITE 123 fe:00:4711 0 EOF"; the end is the last byte. */
-static bool parse_lock_line(const char *line, struct lock_line *ret_lock)
+static bool parse_lock_line(const char *line, struct holder_lock *ret_lock)
 {
 	char kind[16], access[16], last[24];
 	unsigned major_nr, minor_nr;
 	unsigned long long ino, start;
-	struct lock_line lock = { .at = EXTENT_ALL };
+	struct holder_lock lock = { .at = EXTENT_ALL };
 
 	if (sscanf(line, "lock:%*d: %15s %*s %15s %*d %x:%x:%llu %llu %23s", kind, access, &major_nr, &minor_nr, &ino, &start, last) != 7)
 		return false;
@@ -126,7 +118,7 @@ static bool parse_lock_line(const char *line, struct lock_line *ret_lock)
  * Calls fn with each lock that descriptor `number` of this table shows. The lock lines are together, behind some short ones:
  * without one in the first piece there are none. A piece that does not fill the buffer is the last: the kernel makes the text at once.
  */
-static void each_lock(int fdinfo_dir, int number, void (*fn)(void *arg, const struct lock_line *lock), void *arg)
+static void each_lock(int fdinfo_dir, int number, void (*fn)(void *arg, const struct holder_lock *lock), void *arg)
 {
 	char name[16], text[4096];
 	size_t have = 0, room;
@@ -145,7 +137,7 @@ static void each_lock(int fdinfo_dir, int number, void (*fn)(void *arg, const st
 		text[have] = '\0';
 		over = (size_t)n < room;
 		for (; (end = strchr(line, '\n')) != NULL; line = end + 1) {
-			struct lock_line lock;
+			struct holder_lock lock;
 
 			*end = '\0';
 			if (strncmp(line, "lock:", 5) != 0) {
@@ -252,7 +244,7 @@ struct descriptor {
 	} kind[2];		/* flocks, record locks */
 };
 
-static ssize_t file_of(const struct descriptor *descriptor, const struct lock_line *lock)
+static ssize_t file_of(const struct descriptor *descriptor, const struct holder_lock *lock)
 {
 	const struct walk *walk = descriptor->table->walk;
 
@@ -270,7 +262,7 @@ static ssize_t file_of(const struct descriptor *descriptor, const struct lock_li
 	return -1;
 }
 
-static void on_lock(void *arg, const struct lock_line *lock)
+static void on_lock(void *arg, const struct holder_lock *lock)
 {
 	struct descriptor *descriptor = arg;
 	struct table *table = descriptor->table;
@@ -318,6 +310,38 @@ static void walk_table(struct walk *walk, pid_t pid, pid_t tid)
 		snprintf(table.fd_dir, sizeof(table.fd_dir), "/proc/%d/task/%d/fd", (int)pid, (int)tid);
 	snprintf(fdinfo, sizeof(fdinfo), "%sinfo", table.fd_dir);
 	each_number(AT_FDCWD, fdinfo, on_fdinfo, &table);
+}
+
+struct whole_table {
+	char fd_dir[48];
+	char fd_path[64];
+	void (*fn)(void *arg, const char *fd_path, const struct holder_lock *lock);
+	void *arg;
+};
+
+static void on_table_lock(void *arg, const struct holder_lock *lock)
+{
+	const struct whole_table *table = arg;
+
+	table->fn(table->arg, table->fd_path, lock);
+}
+
+static void on_table_number(void *arg, int fdinfo_dir, int number)
+{
+	struct whole_table *table = arg;
+
+	snprintf(table->fd_path, sizeof(table->fd_path), "%s/%d", table->fd_dir, number);
+	each_lock(fdinfo_dir, number, on_table_lock, table);
+}
+
+int holders_table(pid_t pid, pid_t tid, void (*fn)(void *arg, const char *fd_path, const struct holder_lock *lock), void *arg)
+{
+	struct whole_table table = { .fn = fn, .arg = arg };
+	char fdinfo[64];
+
+	snprintf(table.fd_dir, sizeof(table.fd_dir), "/proc/%d/task/%d/fd", (int)pid, (int)tid);
+	snprintf(fdinfo, sizeof(fdinfo), "%sinfo", table.fd_dir);
+	return each_number(AT_FDCWD, fdinfo, on_table_number, &table);
 }
 
 struct threads {
@@ -503,7 +527,7 @@ struct strongest {
 	enum lock_mode mode;
 };
 
-static void on_own_lock(void *arg, const struct lock_line *lock)
+static void on_own_lock(void *arg, const struct holder_lock *lock)
 {
 	struct strongest *strongest = arg;
 

@@ -33,11 +33,25 @@ struct holder {
 	bool mapping;		/* found by its mapping only; mode is unknown (EX) */
 };
 
+struct holder_lock {		/* as the kernel writes it */
+	bool record, ofd;	/* neither: a flock */
+	enum lock_mode mode;
+	struct extent at;
+	dev_t dev;		/* the superblock's: on btrfs, and on some overlays, not that of stat() */
+	ino_t ino;
+};
+
 /* Calls fn for each lock on one of the files and each process that holds it; one pass over /proc. The caller itself (getpid()) and `skip_pid` are left out. Returns how many, or -errno. Does not touch the filesystems. */
 int holders_find(const struct holder_file *files, size_t count, pid_t skip_pid, void (*fn)(void *arg, const struct holder *holder), void *arg);
 
 /* The same for processes with a mapping of the inode. */
 int holders_find_mappings(const struct holder_file *files, size_t count, pid_t skip_pid, void (*fn)(void *arg, const struct holder *holder), void *arg);
+
+/*
+ * Calls fn for each lock that the descriptor table of this task shows; fd_path is the descriptor's in /proc. A POSIX lock is shown
+ * by a table that owns it, and by no other; a flock or OFD lock at each descriptor that keeps it. 0 or -errno.
+ */
+int holders_table(pid_t pid, pid_t tid, void (*fn)(void *arg, const char *fd_path, const struct holder_lock *lock), void *arg);
 
 /* Every lock in this pid namespace with the descriptor it is held by: fn gets the path of /proc/PID/fd/N. For an agent that starts without a predecessor's descriptors. */
 int holders_scan_all(void (*fn)(void *arg, pid_t pid, const char *fd_path, bool records, enum lock_mode mode), void *arg);

@@ -8,13 +8,13 @@
 #include <string.h>
 
 #include "agent.h"
+#include "ask.h"
 #include "log.h"
 #include "look.h"
 #include "records.h"
 #include "survey_merge.h"
 
 #define ASKERS_MAX 256
-#define PARTS_MAX 32	/* of STORE_TELL_MAX bytes: a push connection holds a few megabytes before the server ends it */
 #define ID_MAX 64
 
 struct asker {
@@ -51,28 +51,6 @@ static void filter(struct record_buf *to, const struct record_buf *from, const c
 	}
 }
 
-static void tell(const struct asker *asker, const char *data, size_t len)
-{
-	char *text = malloc(STORE_TELL_MAX + 1);
-	size_t at = 0;
-	uint64_t part = 0;
-	enum store_last last;
-
-	if (!text)
-		return;
-	do {
-		size_t n = len > at ? records_fit(data + at, len - at, STORE_TELL_MAX) : 0;
-
-		if (n)
-			memcpy(text, data + at, n);
-		text[n] = 0;
-		at += n;
-		last = at == len ? TELL_END : !n || part + 1 == PARTS_MAX ? TELL_CUT : TELL_MORE;
-		store_tell(asker->agent->store, asker->host, asker->nonce, part++, last, text);
-	} while (last == TELL_MORE);
-	free(text);
-}
-
 static void on_look(void *arg, const struct record_buf *records)
 {
 	struct asker *asker = arg;
@@ -81,10 +59,10 @@ static void on_look(void *arg, const struct record_buf *records)
 	if (records && asker->key[0]) {
 		filter(&one, records, asker->key[1] == ':' ? asker->key + 2 : asker->key);
 		if (!one.err)
-			tell(asker, one.data, one.len);
+			ask_tell(asker->agent, asker->host, asker->nonce, one.data, one.len);
 		record_buf_free(&one);
 	} else if (records) {
-		tell(asker, records->data, records->len);
+		ask_tell(asker->agent, asker->host, asker->nonce, records->data, records->len);
 	}
 	unlink_asker(asker);
 }
