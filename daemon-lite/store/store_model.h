@@ -58,7 +58,8 @@ enum sm_rule {
 	SM_RULE_GROW_ALONE,	/* more than was asked for is granted only if no other host has anything in the lock */
 	SM_RULE_PASS,		/* a request with SM_PASS does not wait behind those who wait */
 	SM_RULE_PASS_LATE,	/* a request that waits already gets SM_PASS when it is repeated with it */
-	SM_RULE_TOLD,		/* a recall is left out only for a part that a queued request of at least its mode contains */
+	SM_RULE_TOLD,		/* a recall is left out only where a queued request of at least its mode wants the very same part */
+	SM_RULE_EACH_PART,	/* who waits is told for each different part, also for one that lies within another */
 	SM_RULE_COUNT,
 };
 #ifdef STORE_MODEL_MUTABLE
@@ -79,7 +80,7 @@ struct sm_span {
 	uint8_t zero;
 };
 
-#define SM_PARTS (2 * SM_END)	/* no list of the rules can be longer */
+#define SM_PARTS (SM_END * (SM_END + 1) / 2)	/* as many as there are parts of a line: no list of the rules can be longer */
 
 struct sm_list {		/* unused spans are 0 */
 	uint32_t count;

@@ -68,9 +68,15 @@ static int compare_spans(const void *left, const void *right)
 	return a->mode < b->mode ? -1 : a->mode > b->mode;
 }
 
-static bool lies_within(const struct sm_span *a, const struct sm_span *b)
+/*
+ * Whether b says all that a says. A part within another one does not: the host waits in the kernel for one part
+ * at a time, and is not woken when a smaller one inside it becomes free.
+ */
+static bool says_all(const struct sm_span *a, const struct sm_span *b)
 {
-	return a->fence == b->fence && b->start <= a->start && a->end <= b->end && b->mode >= a->mode;
+	if (!SM_HAS(SM_RULE_EACH_PART) && b->start <= a->start && a->end <= b->end)
+		return a->fence == b->fence && b->mode >= a->mode;
+	return a->fence == b->fence && b->start == a->start && a->end == b->end && b->mode >= a->mode;
 }
 
 /* Adds a part to the list unless it says nothing more; what it makes needless goes. */
@@ -79,10 +85,10 @@ static void add_part(struct sm_list *list, struct sm_span part)
 	uint32_t kept = 0;
 
 	for (uint32_t i = 0; i < list->count; i++)
-		if (lies_within(&part, &list->span[i]))
+		if (says_all(&part, &list->span[i]))
 			return;
 	for (uint32_t i = 0; i < list->count; i++)
-		if (!lies_within(&list->span[i], &part))
+		if (!says_all(&list->span[i], &part))
 			list->span[kept++] = list->span[i];
 	list->span[kept++] = part;
 	for (uint32_t i = kept; i < list->count; i++)
@@ -180,15 +186,16 @@ void sm_write_lock(struct sm_store *s, struct sm_work *w, struct sm_reply *r)
 		tell_tries(s, w, w->fresh[i], true, r);
 }
 
-/* Whether host was told of this part: a queued request of at least its mode contains it. */
-static bool was_told(const struct sm_store *s, const struct sm_request *r, uint8_t host, const struct sm_span *part)
+/* Whether host was told of this part of a span of its cover: a queued request of at least its mode wants the same. */
+static bool was_told(const struct sm_store *s, const struct sm_request *r, uint8_t host, const struct sm_span *span, const struct sm_span *part)
 {
 	for (uint32_t i = 0; i < s->queue_count; i++) {
 		const struct sm_request *q = &s->queue[i];
+		struct sm_span other = wanted_part(span, q);
 
 		if (q->ticket == r->ticket || q->key != r->key || (q->flags & SM_TRY) || q->host == host)
 			continue;
-		if ((q->mode >= part->mode && q->start <= part->start && part->end <= q->end) || !SM_HAS(SM_RULE_TOLD))
+		if (!SM_HAS(SM_RULE_TOLD) || (other.mode && says_all(part, &other)))
 			return true;
 	}
 	return false;
@@ -210,7 +217,7 @@ void sm_recall(struct sm_store *s, const struct sm_request *q, bool again, struc
 		for (uint32_t i = 0; i < spans.count; i++) {
 			struct sm_span part = wanted_part(&spans.span[i], q);
 
-			if (part.mode && (again || !was_told(s, q, host, &part)))
+			if (part.mode && (again || !was_told(s, q, host, &spans.span[i], &part)))
 				add_part(&waiting, part);
 		}
 		push_recall(s, r, q->key, host, &waiting);

@@ -34,66 +34,71 @@ end
 --#rules
 --#recall
 local lock = read_lock(key, false, raw)
+local queue, field = lock.queue, 'w/' .. HOST .. '/' .. req
 local mine = lock.covers[HOST] ~= nil	-- whether the index has this lock already
 local alone = true			-- no other host has anything here
-local passes = false			-- a waiting request that need not wait
+local waits				-- this very request: a repeated packet
 
 for host in pairs(lock.covers) do
 	alone = alone and host == HOST
 end
-for _, r in ipairs(lock.queue) do
+for i = 1, #queue do
+	local r = queue[i]
 	if r.host ~= HOST then
 		alone = false
 	else
 		mine = true
-	end
-	if r.host == HOST and r.req == req then		-- a repeated packet
-		local told, sets = {}, {}
-		if (flags == '2' or flags == '3') and (r.flags == '0' or r.flags == '1') then
-			r.pass, passes = not r.try, not r.try and grace == '0' and not is_covered(lock, HOST, r.s, r.e, r.mode)
-			local ticket, rest = match(r.value, '^(%d+) %d(.*)$')
-			sets = { r.field, concat({ ticket, ' ', r.flags + 2, rest }) }
+		if r.field == field then
+			waits = r
 		end
-		if not passes then
-			if grace == '0' then
-				told = recall(lock, r, true)
-			end
-			write_lock(lock, sets)
-			push_recalls(lock, r, told)
-			return { 'ok', inc, grace, 'queued' }
-		end
-		drop_request(lock, r)
-		s, e, mode, info = r.s, r.e, r.mode, match(r.value, '^%d+ %d %d+ %d+ %d %d+ (.*)$') or ''
 	end
 end
-local try, pass = flags == '1' or flags == '3', flags ~= '0'
-if passes then
-	sweep(lock)
-elseif grace == '1' and try then
-	return { 'ok', inc, grace, 'busy' }
+
+if waits then
+	local ticket, had, rest, text = match(waits.value, '^(%d+) (%d)( %d+ %d+ %d %d+ (.*))$')
+	local raised = (flags == '2' or flags == '3') and (had == '0' or had == '1')
+	s, e, mode, info = waits.s, waits.e, waits.mode, text
+	if not raised or waits.kind == 'try' or grace == '1' or is_covered(lock, HOST, s, e, mode) then
+		local told = grace == '0' and recall(lock, waits, true) or {}
+		if raised then
+			call('HSET', lock.name, field, ticket .. ' ' .. num(had + 2) .. rest)
+		end
+		push_recalls(lock, waits, told)
+		return { 'ok', inc, grace, 'queued' }
+	end
 else
+	local kind = (flags == '1' or flags == '3') and 'try' or flags == '2' and 'pass' or 'wait'
+	if grace == '1' and kind == 'try' then
+		return { 'ok', inc, grace, 'busy' }
+	end
 	local blocked = grace == '1' or is_covered(lock, HOST, s, e, mode)
-	if not blocked and not pass then
-		for _, r in ipairs(lock.queue) do
-			blocked = blocked or (not r.try and r.host ~= HOST and (mode == '2' or r.mode == '2') and r.s < e and s < r.e)
+	for i = 1, (blocked or kind ~= 'wait') and 0 or #queue do
+		local r = queue[i]
+		if r.kind ~= 'try' and r.host ~= HOST and (mode == '2' or r.mode == '2') and r.s < e and s < r.e then
+			blocked = true
+			break
 		end
 	end
 	if blocked then
-		local r = { host = HOST, req = req, s = s, e = e, mode = mode, try = try }
+		local r = { host = HOST, s = s, e = e, mode = mode, kind = kind, field = field }
 		local told = grace == '0' and recall(lock, r, false) or {}
 		local ticket = num(call('HINCRBY', META, 'ticket', 1))
 		if not mine then
 			call('SADD', P .. 'k:' .. HOST, key)
 		end
-		write_lock(lock, { 'w/' .. HOST .. '/' .. req, concat({ ticket, flags, s, e, mode, now_ms(), info }, ' ') })
+		call('HSET', lock.name, field, concat({ ticket, flags, s, e, mode, now_ms(), info }, ' '))
 		push_recalls(lock, r, told)
 		return { 'ok', inc, grace, 'queued' }
 	end
 end
 
+--#change
 local from, to = s, e
 if alone then		-- nobody minds, and the next range costs no question
 	from, to = FIRST, LAST
+end
+if waits then
+	drop_request(lock, waits)
 end
 if not mine then
 	call('SADD', P .. 'k:' .. HOST, key)

@@ -6,6 +6,7 @@
 
 --#spans
 --#rules
+--#change
 --#pump
 --#hosts
 local refused = open_store()
@@ -68,7 +69,7 @@ for _, lock in ipairs(locks) do
 	local cover = lock.covers[HOST]
 	if cover then
 		reply[#reply + 1] = lock.key
-		reply[#reply + 1] = cover_spans(cover)
+		reply[#reply + 1] = cut(cover, FIRST, LAST)
 		if grace == '0' then
 			tell(lock, HOST)
 		end

@@ -5,6 +5,7 @@
 
 --#spans
 --#rules
+--#change
 local refused = enter()
 if refused then
 	return refused
@@ -12,7 +13,7 @@ end
 local lock = read_lock(ARGV[8])
 local found = '0'
 for _, r in ipairs(lock.queue) do
-	if r.try and r.host == ARGV[9] and r.req == ARGV[10] then
+	if r.kind == 'try' and r.host == ARGV[9] and req_of(r) == ARGV[10] then
 		drop_request(lock, r)
 		lock.busy[1] = r
 		found = '1'

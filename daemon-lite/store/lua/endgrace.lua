@@ -6,6 +6,7 @@
 
 --#spans
 --#rules
+--#change
 --#pump
 --#hosts
 local refused = enter()

@@ -28,6 +28,7 @@ local key, parts = ARGV[8], ARGV[9]
 
 --#spans
 --#rules
+--#change
 --#pump
 -- Of what the parts ask for, all that their fences allow. Whether anything changed.
 local function reduce_cover(lock, host, parts)
@@ -86,7 +87,7 @@ local function reduce_cover(lock, host, parts)
 			add_span(out, rest, sub(text, p + 21, p + 39), sub(text, p + 41, p + 41), sub(text, p + 43, p + 58))
 			k = k + 1
 		end
-		change_cover(lock, host, list, 0, out, k, cover.ms, cover_info(cover))
+		change_cover(lock, host, list, 0, out, k, cover.ms, cover.info or sub(text, base + 59 * n + 2))
 	end
 	return changed
 end

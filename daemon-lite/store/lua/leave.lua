@@ -5,6 +5,7 @@
 
 --#spans
 --#rules
+--#change
 --#pump
 --#hosts
 local refused = enter()

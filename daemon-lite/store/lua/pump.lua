@@ -1,33 +1,40 @@
 -- SPDX-License-Identifier: MIT
--- Granting. Part of the rules, behind rules.lua: --#pump.
+-- Granting. Part of the rules, behind change.lua: --#pump.
 
 -- Grants what can be granted, by ticket. Never in grace.
 local function pump(lock)
-	if grace == '1' or #lock.queue == 0 then
+	local queue = lock.queue
+	if grace == '1' or #queue == 0 then
 		return
 	end
 	local stay = {}		-- who waits and stays, blocking; none that the others in it make needless
-	for _, r in ipairs(lock.queue) do
-		local host, s, e, mode = r.host, r.s, r.e, r.mode
+	for i = 1, #queue do
+		local r = queue[i]
+		local host, s, e, mode, kind = r.host, r.s, r.e, r.mode, r.kind
 		if not r.dropped then	-- a try that was refused in this pass
-			local blocked, needless, within = false, false, nil
-			if not r.try then
-				for _, q in ipairs(stay) do
-					if q.host ~= host and (mode == '2' or q.mode == '2') and q.s < e and s < q.e then
-						blocked = not r.pass
-					end
-					if q.s <= s and q.e >= e and q.mode >= mode then
-						-- One of the same host says it all; two of different hosts do for any host.
-						needless = needless or q.host == host or (within and within ~= q.host)
-						within = q.host
-					end
-					if blocked and needless then
-						break
-					end
+			local blocked, covered, needless, within = false, false, false, nil
+			for k = 1, kind == 'try' and 0 or #stay do
+				local q = stay[k]
+				if q.host == host then
+					covered = covered or (q.covered and q.s >= s and q.e <= e and q.mode <= mode)
+				elseif kind == 'wait' and (mode == '2' or q.mode == '2') and q.s < e and s < q.e then
+					blocked = true
+				end
+				if q.s <= s and q.e >= e and q.mode >= mode then
+					-- One of the same host says it all; two of different hosts do for any host.
+					needless = needless or q.host == host or (within and within ~= q.host)
+					within = q.host
+				end
+				if needless and (blocked or covered) then
+					break
 				end
 			end
-			if blocked or is_covered(lock, host, s, e, mode) then
-				if not r.try and not needless then
+			if not blocked and not covered then
+				covered = is_covered(lock, host, s, e, mode)
+			end
+			if blocked or covered then
+				if kind ~= 'try' and not needless then
+					r.covered = covered
 					stay[#stay + 1] = r
 				end
 			else

@@ -6,6 +6,7 @@
 
 --#spans
 --#rules
+--#change
 --#pump
 --#hosts
 local refused = open_store()
@@ -126,7 +127,11 @@ for i, c in ipairs(covers) do
 	close_span(out)
 	if out.n > 0 then
 		local head = num(out.n) .. ' ' .. ms .. ' '
-		note(c.key, 'c/' .. HOST, write_cover(c.key, HOST, { text = head .. concat(out) .. ' ' .. c.info, base = #head, n = out.n, ms = ms }))
+		local cover = { text = head .. concat(out) .. ' ' .. c.info, base = #head, n = out.n, ms = ms }
+		if out.n > MOST_INLINE then
+			write_set(c.key, HOST, cover)
+		end
+		note(c.key, 'c/' .. HOST, cover.set and concat({ num(out.n), ms, '*', c.info }, ' ') or cover.text)
 	end
 	reply[#reply + 1] = num(fence + i)
 end

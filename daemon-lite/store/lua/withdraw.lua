@@ -5,6 +5,7 @@
 
 --#spans
 --#rules
+--#change
 --#pump
 local refused = enter()
 if refused then
@@ -13,7 +14,7 @@ end
 local lock = read_lock(ARGV[8])
 local found = '0'
 for _, r in ipairs(lock.queue) do
-	if r.host == HOST and r.req == ARGV[9] then
+	if r.host == HOST and req_of(r) == ARGV[9] then
 		drop_request(lock, r)
 		found = '1'
 	end
