@@ -53,7 +53,6 @@ static void add_line(void *arg, enum wire_family family, enum lock_mode mode, st
 static bool note_by_asking(struct before *before, int fd, enum wire_family family, struct extent at)
 {
 	enum wire_family other = family == FAMILY_OFD ? FAMILY_POSIX : FAMILY_OFD;
-	int32_t self = (int32_t)sys_call(SYS_getpid);
 	struct extent todo[TODO_MAX] = { at };
 	unsigned count = 1;
 	bool any = false;
@@ -70,7 +69,7 @@ static bool note_by_asking(struct before *before, int fd, enum wire_family famil
 		if (family == FAMILY_OFD)
 			break;	/* /proc shows all that a description has */
 		common = extent_common(here, lock.at);
-		if (lock.pid == self)
+		if (lock.pid == (int32_t)sys_call(SYS_getpid))
 			add(before, common, lock.mode);
 		if (here.start < common.start && count < TODO_MAX)
 			todo[count++] = (struct extent){ here.start, common.start };

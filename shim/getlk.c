@@ -17,8 +17,8 @@
 #include "sys.h"
 #include "talk.h"
 
-#define MOMENT_NS 500000	/* the agent holds a lock of its own for much less */
-#define MOMENTS 2
+#define MOMENT_NS 500000	/* the agent holds a lock of its own for much less; each further moment is twice as long */
+#define MOMENTS 3
 
 struct question {
 	struct call call;	/* the first member: it is what talk_exchange() hands on */
@@ -81,10 +81,10 @@ static int exchange(void *arg)
  */
 static int ask_kernel(const struct record_call *record, bool configured, struct record_lock *ret_answer)
 {
-	const struct timespec moment = { 0, MOMENT_NS };
+	struct timespec moment = { 0, MOMENT_NS };
 	int err;
 
-	for (unsigned i = 0;; i++) {
+	for (unsigned i = 0;; i++, moment.tv_nsec *= 2) {
 		err = record_kernel(record);
 		if (err < 0)
 			return err;
@@ -121,7 +121,7 @@ __attribute__((noinline)) static int ask_agent(const struct record_call *record,
 
 int getlk_call(const struct record_call *record, uintptr_t frame)
 {
-	struct record_lock answer;
+	struct record_lock answer = { .type = F_UNLCK };
 	struct decided decided;
 	enum decision decision;
 	struct extent at;
