@@ -101,8 +101,7 @@ static bool all_is_free(void)
 enum { OWNERS = 3 };	/* of each process: itself, and two descriptions */
 
 struct order {
-	int owner;
-	short type;
+	int owner, type;
 	uint64_t start, end;
 };
 
@@ -119,7 +118,7 @@ static void actor_run(int own_socket)
 	for (int i = 0; i < OWNERS; i++)
 		fds[i] = open(path, O_RDWR);
 	while (read(own_socket, &order, sizeof(order)) == sizeof(order)) {
-		int r = set_lock(fds[order.owner], order.owner == 0 ? F_SETLK : F_OFD_SETLK, order.type, order.start, order.end);
+		int r = set_lock(fds[order.owner], order.owner == 0 ? F_SETLK : F_OFD_SETLK, (short)order.type, order.start, order.end);
 
 		if (write(own_socket, &r, sizeof(r)) != sizeof(r))
 			break;
