@@ -23,6 +23,8 @@
 enum cover_rule cover_without;
 #endif
 
+enum { VOIDS_MAX = 256 };
+
 void cover_init(struct cover *c, const struct cover_ops *ops, void *owner, bool gentle, uint64_t void_floor)
 {
 	memset(c, 0, sizeof *c);
@@ -30,12 +32,14 @@ void cover_init(struct cover *c, const struct cover_ops *ops, void *owner, bool 
 	c->owner = owner;
 	c->gentle = gentle;
 	c->void_fence = void_floor;
+	c->voids_max = VOIDS_MAX;
 	c->top_fence = void_floor;
 }
 
 void cover_destroy(struct cover *c)
 {
 	lock_spans_free(&c->spans);
+	lock_spans_free(&c->voids);
 	free(c->recalls);
 	free(c->questions);
 	free(c->requests);
@@ -67,6 +71,7 @@ int cover_copy(struct cover *dst, const struct cover *src)
 	dst->request_cap = src->request_count;
 	dst->try_cap = src->try_count;
 	err = lock_spans_copy(&dst->spans, &src->spans);
+	err |= lock_spans_copy(&dst->voids, &src->voids);
 	err |= copy_array(&dst->recalls, src->recalls, src->recall_count, sizeof *src->recalls);
 	err |= copy_array(&dst->questions, src->questions, src->question_count, sizeof *src->questions);
 	err |= copy_array(&dst->requests, src->requests, src->request_count, sizeof *src->requests);
@@ -193,35 +198,43 @@ static bool recall_against(const struct cover *c, struct extent at, enum lock_mo
 	return false;
 }
 
+/* What of a list is at a point, or NULL. */
+static const struct lock_span *span_at(const struct lock_spans *spans, uint64_t point, uint64_t *end)
+{
+	size_t i = lock_spans_find(spans, point);
+	const struct lock_span *span = i < spans->count ? &spans->at[i] : NULL;
+	bool there = span && span->at.start <= point;
+
+	if (span && (there ? span->at.end : span->at.start) < *end)
+		*end = there ? span->at.end : span->at.start;
+	return there ? span : NULL;
+}
+
+struct cover_point cover_point_at(const struct cover *c, uint64_t point, uint64_t *end)
+{
+	const struct lock_span *given = span_at(&c->voids, point, end);
+	struct cover_point p = { .span = span_at(&c->spans, point, end), .void_fence = c->void_fence };
+
+	p.known = p.span && p.span->fence;
+	if (given && (given->fence > p.void_fence || p.span))	/* of what was lowered it is kept exactly */
+		p.void_fence = given->fence;
+	return p;
+}
+
 /* Whether the change that gave the part this fence is not known here yet. */
 static bool is_early(const struct cover *c, const struct lock_span *wanted)
 {
-	uint64_t reached = wanted->at.start;
+	struct extent rest = wanted->at;
 
-	if (wanted->fence <= c->void_fence)
-		return false;
-	for (size_t i = lock_spans_find(&c->spans, reached); i < c->spans.count && reached < wanted->at.end; i++) {
-		const struct lock_span *span = &c->spans.at[i];
+	while (rest.start < rest.end) {
+		uint64_t end = rest.end;
+		struct cover_point p = cover_point_at(c, rest.start, &end);
 
-		if (span->at.start > reached || span->fence < wanted->fence)
+		if (wanted->fence > (p.known ? p.span->fence : p.void_fence))
 			return true;
-		reached = span->at.end;
+		rest.start = end;
 	}
-	return reached < wanted->at.end;
-}
-
-void cover_prune_recalls(struct cover *c)
-{
-	for (size_t i = 0; i < c->recall_count;) {
-		struct cover_recall *recall = &c->recalls[i];
-
-		if (!cover_recall_active(c, recall) && !(RULE(RULE_EARLY_RECALL) && is_early(c, &recall->wanted)))
-			recall->dropped = true;
-		if (recall->dropped && recall->wait == WAIT_NONE)
-			*recall = c->recalls[--c->recall_count];
-		else
-			i++;
-	}
+	return false;
 }
 
 /* Whether a helper that waits for an older recall of the same part goes on for this one: a stronger mode, or the next fence. */
@@ -241,7 +254,7 @@ static void add_recall(struct cover *c, const struct lock_span *wanted)
 		struct cover_recall *old = &c->recalls[i];
 
 		if (!old->dropped && old->wanted.fence == wanted->fence && old->wanted.mode >= wanted->mode &&
-		    extent_contains(old->wanted.at, wanted->at))
+		    extent_equal(old->wanted.at, wanted->at))
 			return;
 		if (is_followed_by(c, old, wanted) && (at == c->recall_count || old->wait != WAIT_NONE))
 			at = i;
@@ -255,13 +268,60 @@ static void add_recall(struct cover *c, const struct lock_span *wanted)
 	}
 	c->recalls[at].wanted = *wanted;
 	c->recalls[at].dropped = false;
-	/* What it contains needs no helper of its own: on a flock's one description two would meet. */
+	/*
+	 * The same part in a weaker mode needs no helper of its own: on a flock's one description two would meet. A smaller part
+	 * does: who waits for that is served when it is free, and the helper of the larger one does not hear of that.
+	 */
 	for (size_t i = 0; i < c->recall_count; i++) {
 		struct cover_recall *old = &c->recalls[i];
 
-		if (i != at && old->wanted.fence == wanted->fence && old->wanted.mode <= wanted->mode &&
-		    extent_contains(wanted->at, old->wanted.at))
+		if (i != at && old->wanted.fence == wanted->fence && extent_equal(wanted->at, old->wanted.at))
 			old->dropped = true;
+	}
+}
+
+/*
+ * Cuts a recall to the parts of the cover that it stands against, each a recall of its own: so the store has it too, which
+ * does not say again of such a part that it is wanted. In a larger one, whoever wants just that would wait for more.
+ */
+static void cut_recall(struct cover *c, size_t at)
+{
+	struct lock_span wanted = c->recalls[at].wanted;
+	bool kept = false;
+
+	for (size_t i = lock_spans_find(&c->spans, wanted.at.start); i < c->spans.count && c->spans.at[i].at.start < wanted.at.end; i++) {
+		const struct lock_span *span = &c->spans.at[i];
+		struct lock_span part = { extent_common(span->at, wanted.at), wanted.mode, wanted.fence };
+		struct cover_recall *recall = &c->recalls[at];
+
+		if (span->fence != wanted.fence || !mode_conflicts(span->mode, wanted.mode))
+			continue;
+		if (extent_equal(part.at, wanted.at))
+			return;
+		if (!kept && recall->wait == WAIT_RUNNING && extent_contains(part.at, recall->wait_at)) {
+			recall->wanted.at = part.at;
+			kept = true;
+		} else {
+			add_recall(c, &part);
+		}
+	}
+	c->recalls[at].dropped = !kept;
+}
+
+void cover_prune_recalls(struct cover *c)
+{
+	size_t count = c->recall_count;
+
+	for (size_t i = 0; i < count; i++)
+		if (!c->recalls[i].dropped && !(RULE(RULE_EARLY_RECALL) && is_early(c, &c->recalls[i].wanted)))
+			cut_recall(c, i);
+	for (size_t i = 0; i < c->recall_count;) {
+		struct cover_recall *recall = &c->recalls[i];
+
+		if (recall->dropped && recall->wait == WAIT_NONE)
+			*recall = c->recalls[--c->recall_count];
+		else
+			i++;
 	}
 }
 
@@ -537,51 +597,46 @@ void cover_gone(struct cover *c, uint64_t id)
 
 /* --- from the store --- */
 
-/* One span of a grant: counts where it is newer than what is known. Returns whether it is not void. */
-static bool learn(struct cover *c, const struct lock_span *span)
+/* One span of a grant: counts where it is newer than what is known, or given back. Returns whether it is not void. */
+static bool learn(struct cover *c, const struct lock_span *granted)
 {
-	struct extent rest = span->at;
+	struct extent rest = granted->at;
+	bool counts = false;
 
-	if (span->fence <= c->void_fence && RULE(RULE_VOID_FENCE))
-		return false;
 	while (rest.start < rest.end) {
-		size_t i = lock_spans_find(&c->spans, rest.start);
 		struct extent piece = rest;
-		uint64_t known = 0;
+		struct cover_point p = cover_point_at(c, rest.start, &piece.end);
+		bool newer;
 
-		if (i < c->spans.count && c->spans.at[i].at.start <= rest.start) {
-			known = c->spans.at[i].fence;
-			if (c->spans.at[i].at.end < piece.end)
-				piece.end = c->spans.at[i].at.end;
-		} else if (i < c->spans.count && c->spans.at[i].at.start < piece.end) {
-			piece.end = c->spans.at[i].at.start;
-		}
-		if ((span->fence > known || !RULE(RULE_FENCE_RISES)) &&
-		    lock_spans_set(&c->spans, piece, span->mode, span->fence))
+		newer = p.known ? granted->fence > p.span->fence || !RULE(RULE_FENCE_RISES) :
+				  granted->fence > p.void_fence || !RULE(RULE_VOID_FENCE);
+		if (newer && lock_spans_set(&c->spans, piece, granted->mode, granted->fence))
 			c->failed = true;	/* the store has more for us than we know: it is asked for anew, or recalled as void */
+		counts = counts || p.known || newer;
 		rest.start = piece.end;
 	}
-	if (span->fence > c->top_fence)
-		c->top_fence = span->fence;
-	return true;
+	if (granted->fence > c->top_fence)
+		c->top_fence = granted->fence;
+	return counts;
 }
 
 void cover_granted(struct cover *c, uint64_t id, const struct lock_span *spans, size_t count,
 		   const struct lock_span *waiting, size_t waiting_count)
 {
 	uint64_t before = c->top_fence;
-	struct cover_request *r;
-	bool is_void = count != 0;
+	struct cover_request *r = find(c, id);
+	bool is_void = count != 0, asks = r && r->state == REQUEST_ASKED;
 
-	for (size_t i = 0; i < count; i++)
+	for (size_t i = 0; i < count; i++) {
 		if (learn(c, &spans[i]))
 			is_void = false;
+		cover_void_again(c, &spans[i], c->void_fence);	/* perhaps void in vain: the store has it for us */
+	}
 	/* The same change told twice, by a push and by a reply: each knows who waited when it was made. */
 	for (size_t i = 0; RULE(RULE_WAITING_MODE) && i < waiting_count; i++)
-		if (waiting[i].fence > c->void_fence && (waiting[i].fence > before || RULE(RULE_SAME_FENCE)))
+		if (waiting[i].fence > before || RULE(RULE_SAME_FENCE))
 			add_recall(c, &waiting[i]);
-	r = find(c, id);
-	if (r && r->state == REQUEST_ASKED && (RULE(RULE_LATE_GRANT) || !is_void)) {
+	if (asks && (RULE(RULE_LATE_GRANT) || !is_void)) {
 		if (!cover_suffices(c, r->at, r->mode)) {
 			ask(c, r);
 		} else if (RULE(RULE_GRANT_GOES) || !recall_against(c, r->at, r->mode)) {
@@ -623,10 +678,10 @@ void cover_queued(struct cover *c, uint64_t id, bool again)
 
 void cover_recalled(struct cover *c, const struct lock_span *waiting, size_t count)
 {
+	/* The next step drops what stands against nothing. */
 	for (size_t i = 0; i < count; i++) {
-		cover_void_again(c, &waiting[i]);
-		if (waiting[i].fence > c->void_fence)
-			add_recall(c, &waiting[i]);
+		cover_void_again(c, &waiting[i], UINT64_MAX);
+		add_recall(c, &waiting[i]);
 	}
 	cover_step(c);
 }
@@ -635,13 +690,15 @@ int cover_tried(struct cover *c, const struct lock_span *wanted, const char *hos
 {
 	struct cover_try *t;
 
-	cover_void_again(c, wanted);
+	cover_void_again(c, wanted, UINT64_MAX);
 	for (size_t i = 0; i < c->try_count; i++) {
 		t = &c->tries[i];
 		if (t->req != req || strcmp(t->host, host) != 0)
 			continue;
-		if (wanted->fence > t->wanted.fence && RULE(RULE_TRY_NEWEST))	/* what would be given back under the old fence frees nothing */
+		if (wanted->fence > t->wanted.fence && RULE(RULE_TRY_NEWEST)) {	/* what would be given back under the old fence frees nothing */
 			t->wanted.fence = wanted->fence;
+			t->over = false;
+		}
 		cover_step(c);
 		return 0;
 	}
@@ -671,6 +728,7 @@ void cover_lost(struct cover *c)
 	if (c->top_fence > c->void_fence)
 		c->void_fence = c->top_fence;
 	c->spans.count = 0;
+	c->voids.count = 0;
 	c->try_count = 0;
 	cover_step(c);
 }
@@ -682,15 +740,23 @@ void cover_ask_again(struct cover *c)
 			ask(c, &c->requests[i]);
 }
 
+static bool any_try(const struct cover *c)
+{
+	for (size_t i = 0; i < c->try_count; i++)
+		if (!c->tries[i].over)
+			return true;
+	return false;
+}
+
 bool cover_unused(const struct cover *c)
 {
-	return !c->spans.count && !c->request_count && !c->try_count && !c->probing && !c->recall_count;
+	return !c->spans.count && !c->request_count && !any_try(c) && !c->probing && !c->recall_count;
 }
 
 enum lock_mode cover_standing(const struct cover *c)
 {
 	/* Nobody elsewhere wants it, and no program here waits: it would be passed by. */
-	bool quiet = !c->recall_count && !c->try_count && !c->request_count && !c->probing;
+	bool quiet = !c->recall_count && !any_try(c) && !c->request_count && !c->probing;
 	enum lock_mode least = MODE_EX;
 
 	if ((!quiet && RULE(RULE_STANDING_QUIET)) || !cover_suffices(c, EXTENT_ALL, MODE_SH))

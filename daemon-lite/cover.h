@@ -123,6 +123,7 @@ struct cover_try {		/* a non-blocking request of another host, to be answered */
 	uint64_t req;
 	struct lock_span wanted;
 	bool asked;		/* a probe has begun since it came */
+	bool over;		/* nothing that is known here stands against it: it is kept for a grant that may be late */
 };
 
 enum cover_wait_state { WAIT_NONE, WAIT_RUNNING, WAIT_ENDING };
@@ -146,7 +147,9 @@ struct cover {
 	bool gentle;
 	struct lock_spans spans; /* what the store lets this host's programs lock; fence 0: lowered, its new fence is not back yet */
 	uint64_t top_fence;	/* the highest fence known */
-	uint64_t void_fence;	/* the highest fence given back */
+	uint64_t void_fence;	/* up to here every fence is void wherever nothing is covered … */
+	struct lock_spans voids; /* … and at these parts up to the fence that was given back there last */
+	size_t voids_max;	/* with more of them void_fence rises instead */
 	struct cover_recall *recalls;
 	size_t recall_count, recall_cap;
 	bool probing, idle_check;
@@ -170,7 +173,8 @@ int cover_copy(struct cover *dst, const struct cover *src);
 int cover_request(struct cover *cover, uint64_t id, struct extent at, enum lock_mode mode, bool try);
 /*
  * The answer to CHECK. flock: a description that holds the asked mode already makes no call: that is cover_gone(); one
- * that held SH and wants EX has dropped it by now. Record locks: the strongest mode that the request's owner holds within what is recalled.
+ * that held SH and wants EX has dropped it by now. Record locks: the strongest mode that the request's owner holds anywhere in this file
+ * (within the request itself it would be taken for somebody else's).
  */
 void cover_held(struct cover *cover, uint64_t id, enum lock_mode held);
 /* The real call has returned (either way), or may come later but will be asked about then (cover_stands). */

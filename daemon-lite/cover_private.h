@@ -22,6 +22,15 @@ int cover_grow(void *array, size_t count, size_t *cap, size_t size);
 bool cover_go_conflicts(const struct cover *c, struct extent at, enum lock_mode mode);
 /* Whether a recall stands against something that is covered now. */
 bool cover_recall_active(const struct cover *c, const struct cover_recall *recall);
+/* What is known of a point. */
+struct cover_point {
+	const struct lock_span *span;	/* what is covered there; NULL: nothing */
+	bool known;			/* and under which fence */
+	uint64_t void_fence;		/* the highest fence that is void there, if it is not known */
+};
+
+/* *end: up to where it is the same, if nearer. */
+struct cover_point cover_point_at(const struct cover *c, uint64_t point, uint64_t *end);
 void cover_prune_recalls(struct cover *c);
 /* Decides what can be decided and asks the kernel what has to be asked. */
 void cover_step(struct cover *c);
@@ -34,7 +43,10 @@ bool cover_settle_probed(struct cover *c, struct cover_request *r, enum lock_mod
 bool cover_end_waits(struct cover *c);
 /* Starts a probe, if anything has to be asked. */
 void cover_ask_kernel(struct cover *c);
-/* Parts that are wanted under a fence that was given back, and are not covered: said again. */
-void cover_void_again(struct cover *c, const struct lock_span *wanted);
+/*
+ * What is void of a part that the store has for us, or has told us to be wanted, is given back again. (The give-back was lost;
+ * or it is void only because all up to void_fence is.) up_to: only up to this fence.
+ */
+void cover_void_again(struct cover *c, const struct lock_span *wanted, uint64_t up_to);
 
 #endif

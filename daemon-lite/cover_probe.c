@@ -14,6 +14,7 @@
  *  - A helper holds nothing when it has ended; what it says is only that asking
  *    again is worth while.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "cover_private.h"
@@ -26,14 +27,40 @@ static bool is_known(const struct lock_span *span)
 
 /* --- giving back --- */
 
+/*
+ * Too many parts that were given back: void_fence rises instead, and what is void in vain is asked for anew, or given back
+ * again. Exact it must stay where a lowered part waits for its new fence.
+ */
+static void forget_voids(struct cover *c)
+{
+	struct lock_spans kept = { 0 };
+
+	for (size_t i = 0; i < c->voids.count; i++) {
+		const struct lock_span *given = &c->voids.at[i];
+
+		if (given->fence > c->void_fence)
+			c->void_fence = given->fence;
+		for (size_t k = lock_spans_find(&c->spans, given->at.start); k < c->spans.count && c->spans.at[k].at.start < given->at.end; k++)
+			if (!c->spans.at[k].fence &&
+			    lock_spans_append(&kept, (struct lock_span){ extent_common(c->spans.at[k].at, given->at), MODE_SH, given->fence }))
+				c->failed = true;
+	}
+	lock_spans_free(&c->voids);
+	c->voids = kept;
+}
+
 /* Marks a part as given back; the store is told by the caller, behind that. 0 or -ENOMEM: then it stays. */
 static int give_part(struct cover *c, const struct lock_span *part)
 {
 	int err = lock_spans_set(&c->spans, part->at, part->mode, 0);
 
-	if (!err && part->fence > c->void_fence && RULE(RULE_VOID_FENCE))
+	if (err)
+		return err;
+	if (lock_spans_set(&c->voids, part->at, MODE_SH, part->fence) && part->fence > c->void_fence)
 		c->void_fence = part->fence;
-	return err;
+	if (c->voids.count > c->voids_max)
+		forget_voids(c);
+	return 0;
 }
 
 /* The weakest mode that must stay at `point`, and up to where that is so. */
@@ -94,6 +121,13 @@ static int find_parts(const struct cover *c, const struct cover_question *q, con
 	return 0;
 }
 
+static int by_start(const void *a, const void *b)
+{
+	const struct lock_span *x = a, *y = b;
+
+	return (x->at.start > y->at.start) - (x->at.start < y->at.start);
+}
+
 /* Reduces the cover as others demand, and as what programs here may have allows; the strongest demand first, since it leaves least. */
 static void reduce(struct cover *c, const struct lock_spans *held)
 {
@@ -117,39 +151,36 @@ static void reduce(struct cover *c, const struct lock_spans *held)
 			}
 		}
 	}
-	if (all.count)
+	if (all.count) {	/* no part is there twice: it has no fence any more */
+		qsort(all.at, all.count, sizeof *all.at, by_start);
 		c->ops->give_back(c->owner, all.at, all.count);
+	}
 	lock_spans_free(&parts);
 	lock_spans_free(&all);
 }
 
-void cover_void_again(struct cover *c, const struct lock_span *wanted)
+void cover_void_again(struct cover *c, const struct lock_span *wanted, uint64_t up_to)
 {
 	struct lock_spans parts = { 0 };
 	struct extent rest = wanted->at;
 
-	if (wanted->fence > c->void_fence)
-		return;
-	while (rest.start < rest.end) {
-		size_t i = lock_spans_find(&c->spans, rest.start);
+	while (wanted->fence <= up_to && rest.start < rest.end) {
 		struct extent piece = rest;
+		struct cover_point point = cover_point_at(c, rest.start, &piece.end);
 
-		if (i < c->spans.count && c->spans.at[i].at.start <= rest.start) {
-			rest.start = c->spans.at[i].at.end;
-			continue;
-		}
-		if (i < c->spans.count && c->spans.at[i].at.start < piece.end)
-			piece.end = c->spans.at[i].at.start;
-		if (lock_spans_append(&parts, (struct lock_span){ piece, MODE_NONE, wanted->fence }))
+		if (!point.span && wanted->fence <= point.void_fence &&
+		    lock_spans_append(&parts, (struct lock_span){ piece, MODE_NONE, wanted->fence }))
 			c->failed = true;
 		rest.start = piece.end;
 	}
-	if (parts.count)	/* the give-back was lost, or the grant reached nobody; saying it again frees nothing newer */
+	if (parts.count)	/* frees nothing newer */
 		c->ops->give_back(c->owner, parts.at, parts.count);
 	lock_spans_free(&parts);
 }
 
 /* --- tries of other hosts --- */
+
+enum { TRIES_OVER_MAX = 16 };
 
 enum try_state {
 	TRY_LATER,	/* a grant, or the new fence of a lowered part, is on its way */
@@ -158,22 +189,27 @@ enum try_state {
 	TRY_ASK,	/* the kernel knows */
 };
 
-static enum try_state try_state(const struct cover *c, const struct cover_try *t)
+/* *ret_sure: nothing can come that was given under the fence that the try was told with, and stands against it. */
+static enum try_state try_state(const struct cover *c, const struct cover_try *t, bool *ret_sure)
 {
-	bool conflict = false;
-	uint64_t newest = 0;
+	struct extent rest = t->wanted.at;
+	bool conflict = false, heard = false;
 
-	for (size_t i = lock_spans_find(&c->spans, t->wanted.at.start);
-	     i < c->spans.count && c->spans.at[i].at.start < t->wanted.at.end; i++) {
-		const struct lock_span *span = &c->spans.at[i];
+	*ret_sure = true;
+	while (rest.start < rest.end) {
+		uint64_t end = rest.end;
+		struct cover_point p = cover_point_at(c, rest.start, &end);
 
-		if (!is_known(span))
+		if (p.span && !p.known && RULE(RULE_KNOWN_FENCE))
 			return TRY_LATER;
-		if (span->fence > newest)
-			newest = span->fence;
-		conflict |= mode_conflicts(span->mode, t->wanted.mode);
+		conflict |= p.span && mode_conflicts(p.span->mode, t->wanted.mode) && (!t->over || p.span->fence == t->wanted.fence);
+		if (t->wanted.fence <= (p.known ? p.span->fence : p.void_fence))
+			heard = true;
+		else
+			*ret_sure = false;
+		rest.start = end;
 	}
-	if (t->wanted.fence > c->void_fence && t->wanted.fence > newest)
+	if (!heard)
 		return TRY_LATER;
 	if (!conflict)
 		return TRY_FREE;
@@ -199,18 +235,24 @@ static void try_refuse(struct cover *c, size_t i)
 /* Answers those that need no question. Returns whether others do. */
 static bool answer_tries(struct cover *c)
 {
-	bool ask = false;
+	size_t over = 0;
+	bool ask = false, sure;
 
-	for (size_t i = 0; i < c->try_count;) {
-		enum try_state state = try_state(c, &c->tries[i]);
+	for (size_t i = c->try_count; i-- > 0;) {	/* the newest first, so that the oldest of those that are over go */
+		enum try_state state = try_state(c, &c->tries[i], &sure);
 
 		ask |= state == TRY_ASK;
-		if (state == TRY_FREE)
+		if (state != TRY_FREE) {
+			c->tries[i].over = false;
+			if (state == TRY_BUSY)
+				try_refuse(c, i);
+		} else if (sure || over == TRIES_OVER_MAX) {
 			try_remove(c, i);
-		else if (state == TRY_BUSY)
-			try_refuse(c, i);
-		else
-			i++;
+		} else {
+			/* Of two grants under one fence only one may be known: the other one could stand against it still. */
+			c->tries[i].over = true;
+			over++;
+		}
 	}
 	return ask;
 }
@@ -221,11 +263,12 @@ static void refuse_tries(struct cover *c, const struct lock_spans *held)
 	for (size_t i = 0; i < c->try_count;) {
 		const struct cover_try *t = &c->tries[i];
 		enum lock_mode mode = t->wanted.mode;
+		bool sure;
 
 		for (size_t k = 0; k < c->recall_count && !RULE(RULE_TRY_BY_MODE); k++)
 			mode = mode_max(mode, c->recalls[k].wanted.mode);
 		/* One that came later: who held then may be gone. */
-		if ((t->asked || !RULE(RULE_TRY_ASKED)) && try_state(c, t) == TRY_ASK &&
+		if ((t->asked || !RULE(RULE_TRY_ASKED)) && try_state(c, t, &sure) == TRY_ASK &&
 		    mode_conflicts(lock_spans_mode(held, t->wanted.at), mode))
 			try_refuse(c, i);
 		else
@@ -268,6 +311,7 @@ bool cover_end_waits(struct cover *c)
 		if (recall->wait != WAIT_RUNNING)
 			continue;
 		if (recall->dropped || (others && !c->gentle) || is_in_the_way(c, recall) || !cover_recall_active(c, recall) ||
+		    !extent_contains(recall->wanted.at, recall->wait_at) ||
 		    recall->wait_mode != helper_mode(c, recall->wait_at)) {
 			recall->wait = WAIT_ENDING;
 			c->ops->wait_cancel(c->owner, recall->slot);
@@ -354,7 +398,7 @@ static void ask_about(struct cover *c, const struct lock_span *wanted, uint64_t 
 
 void cover_ask_kernel(struct cover *c)
 {
-	bool settles = false;
+	bool idle;
 
 	c->question_count = 0;
 	if (c->failed) {		/* no memory: not now, the next event tries again */
@@ -362,7 +406,9 @@ void cover_ask_kernel(struct cover *c)
 		return;
 	}
 	for (size_t i = 0; i < c->try_count; i++) {
-		if (try_state(c, &c->tries[i]) != TRY_ASK)
+		bool sure;
+
+		if (try_state(c, &c->tries[i], &sure) != TRY_ASK)
 			continue;
 		ask_about(c, &c->tries[i].wanted, 0);
 		c->tries[i].asked = true;
@@ -370,13 +416,14 @@ void cover_ask_kernel(struct cover *c)
 	for (size_t i = 0; i < c->request_count; i++) {	/* nobody has a GO there then */
 		if (c->requests[i].state != REQUEST_SETTLE)
 			continue;
-		settles = true;
 		ask(c, (struct cover_question){ .at = c->requests[i].at, .bounds = c->requests[i].at, .want = MODE_EX });
 	}
 	for (size_t i = 0; i < c->recall_count; i++)
 		if (is_due(c, &c->recalls[i]))
 			ask_about(c, &c->recalls[i].wanted, c->recalls[i].wanted.fence);
-	for (size_t i = 0; c->idle_check && !settles && !c->request_count && !c->recall_count && i < c->spans.count; i++) {
+	/* Alone: how coarse its answer may be would refuse others. */
+	idle = c->idle_check && !c->question_count && !c->request_count && !c->recall_count;
+	for (size_t i = 0; idle && i < c->spans.count; i++) {
 		const struct lock_span *span = &c->spans.at[i];
 
 		if (is_known(span))

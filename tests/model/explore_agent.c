@@ -183,6 +183,7 @@ struct cover *x_agent_cover(struct x_world *w, const struct x_def *def, int h)
 	live[h].ops = &ops;
 	live[h].owner = (void *)(intptr_t)h;
 	live[h].gentle = def->scenario->records;
+	live[h].voids_max = def->scenario->voids ? def->scenario->voids : X_POINTS;
 	live[h].failed = false;
 	x_cover_unpack(&w->host[h].cover, &live[h]);
 	return &live[h];
@@ -226,18 +227,6 @@ void x_agent_request(struct x_world *w, const struct x_def *def, int h, int c)
 	x_agent_settle(w, def, h);
 }
 
-/* What an owner that has looked at itself means for the cover. */
-static enum lock_mode held_of(const struct x_def *def, const struct cover *cover, uint8_t seen)
-{
-	if (!def->scenario->records)
-		return (enum lock_mode)seen;
-	for (uint8_t p = 0; p < X_POINTS; p++)
-		for (size_t i = 0; i < cover->recall_count; i++)
-			if ((seen & 1 << p) && extent_overlaps(cover->recalls[i].wanted.at, x_extent(p, (uint8_t)(p + 1))))
-				return MODE_SH;
-	return MODE_NONE;
-}
-
 void x_agent_receive(struct x_world *w, const struct x_def *def, int h, int c)
 {
 	struct cover *cover = x_agent_cover(w, def, h);
@@ -251,7 +240,7 @@ void x_agent_receive(struct x_world *w, const struct x_def *def, int h, int c)
 	call->in[sizeof call->in - 1] = 0;
 	switch (in & 3) {
 	case IN_HELD:
-		held = held_of(def, cover, in >> 2);
+		held = !def->scenario->records ? (enum lock_mode)(in >> 2) : in >> 2 ? MODE_SH : MODE_NONE;
 		x_say("host %d agent: reads HELD %s of program %d", h, x_mode_names[held], c / X_OPS);
 		cover_held(cover, id, held);
 		break;

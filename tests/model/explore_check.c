@@ -160,7 +160,8 @@ static bool is_one_owner(const struct x_def *def, int h, int p)
 /*
  * Documented differences from Linux. flock: a description that another process has locked since this one looked at
  * it. Both: who came later waits behind one that waits and wants what conflicts, but not where this host reads
- * already. Record locks: nor if that one waits for the owner of this one, or could go on in the kernel alone.
+ * already. Record locks: nor if that one waits for the owner of this one, or could go on in the kernel alone; but a
+ * program that was told GO and waits in its host's kernel for a part of what it wants keeps all of it from other hosts.
  */
 static bool waits_in_order(const struct ends *e, int h, int p)
 {
@@ -175,6 +176,8 @@ static bool waits_in_order(const struct ends *e, int h, int p)
 
 			if (!waits(&e->w->host[g].progs[q]) || call->nested || (g == h && q == p) || !calls_conflict(other, call))
 				continue;
+			if (e->def->scenario->records && g != h && e->w->host[g].progs[q].state == P_KERNEL)
+				return true;
 			if (e->stuck[g][q] ? !strict || !holds_against(e->w, h, call->desc, other) : !strict && waits_for_lock(e, g, q))
 				return true;
 		}

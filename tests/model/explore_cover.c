@@ -40,6 +40,9 @@ void x_cover_unpack(const struct x_cover *from, struct cover *to)
 	to->spans.count = 0;
 	for (int i = 0; i < from->span_count; i++)
 		lock_spans_append(&to->spans, big_span(from->spans[i]));
+	to->voids.count = 0;
+	for (int i = 0; i < from->void_count; i++)
+		lock_spans_append(&to->voids, big_span(from->voids[i]));
 #define ROOM(array, n) do { \
 		if (to->n##_cap < from->n##_count) { \
 			to->array = realloc(to->array, from->n##_count * sizeof *to->array); \
@@ -78,7 +81,7 @@ void x_cover_unpack(const struct x_cover *from, struct cover *to)
 	for (int i = 0; i < from->try_count; i++) {
 		const struct x_try *t = &from->tries[i];
 
-		to->tries[i] = (struct cover_try){ .req = t->req, .wanted = big_span(t->wanted), .asked = t->asked };
+		to->tries[i] = (struct cover_try){ .req = t->req, .wanted = big_span(t->wanted), .asked = t->asked, .over = t->over };
 		snprintf(to->tries[i].host, sizeof to->tries[i].host, "%d", t->host);
 	}
 }
@@ -88,7 +91,7 @@ static const char *broken(const struct cover *c)
 {
 	if (c->failed)
 		return "the cover says that it is out of memory";
-	if (c->spans.count > X_POINTS)
+	if (c->spans.count > X_POINTS || c->voids.count > X_POINTS)
 		return "a cover of more spans than there are points";
 	for (size_t i = 0; i < c->spans.count; i++) {
 		if (c->spans.at[i].mode == MODE_NONE || c->spans.at[i].at.start >= c->spans.at[i].at.end)
@@ -128,6 +131,9 @@ void x_cover_pack(struct x_world *w, const struct cover *from, struct x_cover *t
 	to->question_count = from->probing ? (uint8_t)from->question_count : 0;
 	to->request_count = (uint8_t)from->request_count;
 	to->try_count = (uint8_t)from->try_count;
+	to->void_count = (uint8_t)from->voids.count;
+	for (int i = 0; i < to->void_count; i++)
+		to->voids[i] = small_span(from->voids.at[i]);
 	for (int i = 0; i < to->span_count; i++)
 		to->spans[i] = small_span(from->spans.at[i]);
 	for (int i = 0; i < to->recall_count; i++) {
@@ -160,6 +166,6 @@ void x_cover_pack(struct x_world *w, const struct cover *from, struct x_cover *t
 	for (int i = 0; i < to->try_count; i++) {
 		const struct cover_try *t = &from->tries[i];
 
-		to->tries[i] = (struct x_try){ (uint16_t)t->req, small_span(t->wanted), (uint8_t)atoi(t->host), t->asked };
+		to->tries[i] = (struct x_try){ (uint16_t)t->req, small_span(t->wanted), (uint8_t)atoi(t->host), t->asked, t->over, 0 };
 	}
 }

@@ -60,6 +60,8 @@ static void pass(struct fences *f, struct x_world *w, int hosts)
 		fence(f, &cover->void_fence);
 		for (int i = 0; i < cover->span_count; i++)
 			fence(f, &cover->spans[i].fence);
+		for (int i = 0; i < cover->void_count; i++)
+			fence(f, &cover->voids[i].fence);
 		for (int i = 0; i < cover->recall_count; i++)
 			fence(f, &cover->recalls[i].wanted.fence);
 		for (int i = 0; i < cover->try_count; i++)
@@ -96,6 +98,7 @@ static void put_host(struct bytes *b, struct x_host *host, const struct x_def *d
 
 	put(b, cover, offsetof(struct x_cover, spans));
 	put(b, cover->spans, cover->span_count * sizeof cover->spans[0]);
+	put(b, cover->voids, cover->void_count * sizeof cover->voids[0]);
 	put(b, cover->recalls, cover->recall_count * sizeof cover->recalls[0]);
 	put(b, cover->questions, cover->question_count * sizeof cover->questions[0]);
 	put(b, cover->requests, cover->request_count * sizeof cover->requests[0]);

@@ -15,7 +15,7 @@
 enum {
 	X_STORE_HOSTS = 3,
 	X_POINTS = 4,		/* of the lock's line; the last one is all that is behind it */
-	X_SPANS = 2 * X_POINTS,
+	X_SPANS = X_POINTS * (X_POINTS + 1) / 2,
 	X_QUEUE = 16,
 };
 

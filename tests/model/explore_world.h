@@ -26,9 +26,9 @@ enum {
 	X_CALLS = X_PROGS * X_OPS,
 	X_CMDS = 24,
 	X_PUSHES = 24,
-	X_RECALLS = 12,
-	X_QUESTIONS = 24,
-	X_HELPERS = 6,
+	X_RECALLS = 24,
+	X_QUESTIONS = 40,
+	X_HELPERS = 24,
 	X_REQUESTS = 12,
 	X_TRIES = 12,
 	X_STEPS_MAX = 512,
@@ -54,6 +54,7 @@ struct x_scenario {
 	uint8_t restarts;	/* the agent dies; the next one resumes its session */
 	uint8_t passes;		/* a waiting owner is found to hold something elsewhere that others wait for */
 	bool records;		/* record locks, not flock */
+	uint8_t voids;		/* so many parts that were given back are kept exactly (0: as many as there are) */
 	uint8_t seen;		/* answers of the kernel: 0 no more than asked, 1 all the free room around, 2 now this, now that */
 	bool standing;		/* quiet covers are published: programs lock without asking (shim/standing.h) */
 	bool async_probe;	/* the probe takes time, its answer comes later */
@@ -111,12 +112,12 @@ struct x_helper {
 /* A cover between two events: what of it can change, in few bytes, in the order of its arrays. */
 struct x_cover {
 	uint8_t top_fence, void_fence, probing, idle_check, probe_stale;
-	uint8_t span_count, recall_count, question_count, request_count, try_count;
-	struct x_span spans[X_POINTS];
+	uint8_t span_count, void_count, recall_count, question_count, request_count, try_count;
+	struct x_span spans[X_POINTS], voids[X_POINTS];
 	struct x_recall { struct x_span wanted; uint8_t dropped, wait, slot, wait_start, wait_end, wait_mode; } recalls[X_RECALLS];
 	struct x_question { uint8_t start, end, from, to, want, any, demand, seen_start, seen_end; } questions[X_QUESTIONS];
 	struct x_request { uint16_t id; uint8_t start, end, mode, try, checked, stake, asked, twice, state, zero; } requests[X_REQUESTS];
-	struct x_try { uint16_t req; struct x_span wanted; uint8_t host, asked; } tries[X_TRIES];
+	struct x_try { uint16_t req; struct x_span wanted; uint8_t host, asked, over, zero; } tries[X_TRIES];
 };
 
 struct x_host {
