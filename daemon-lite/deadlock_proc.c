@@ -92,9 +92,7 @@ static uint64_t status_number(pid_t pid, pid_t tid, const char *field)
 	if (!read_text(path, text, sizeof text))
 		return 0;
 	line = strstr(text, field);
-	if (!line)
-		return 0;
-	end = strchr(line, '\n');
+	end = line ? strchr(line + 1, '\n') : NULL;
 	if (!end)
 		return 0;
 	*end = '\0';
