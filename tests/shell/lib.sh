@@ -404,8 +404,8 @@ end_actors() {
 store_key() { echo "dlock:{$NAMESPACE/0}:n:${2:-f}:t/$1"; }	# FILE [f|r]: flock or record locks
 waiters() { redis_cli hkeys "$(store_key "$1" "${2:-f}")" | grep -ca '^w/'; }	# requests queued for a file
 waiters_are() { [ "$(waiters "$1" "${3:-f}")" = "$2" ]; }	# FILE NUMBER [f|r]
-covers() { redis_cli hkeys "$(store_key "$1")" | grep -ca '^c/'; }
-covers_are() { [ "$(covers "$1")" = "$2" ]; }
+covers() { redis_cli hkeys "$(store_key "$1" "${2:-f}")" | grep -ca '^c/'; }
+covers_are() { [ "$(covers "$1" "${3:-f}")" = "$2" ]; }
 fence() { redis_cli hget "dlock:{$NAMESPACE/0}:meta" fence; }
 
 # ---- assertions ----

@@ -325,6 +325,7 @@ test_other_commands_of_fcntl_pass_untouched() {
 
 test_no_descriptor_is_left() {
 	open_on a A && open_on b B
+	is A w 0 1 free 'the agent runs'	# without a descriptor none can be started
 	has b setlk w 100 1
 	expect 'the soft limit' 'ok 0' "$(ask a nofile 0)"
 	has a setlk w 0 10

@@ -74,6 +74,7 @@ test_writer_gets_its_turn_while_readers_of_two_hosts_come_and_go() {
 	local host pids= began took
 	skip_unless 'Linux may starve it' not_control && return
 	for host in A C; do
+		: >"$(seen $host f)"
 		LIMIT=60 on $host "$PYTHON" -c 'import fcntl, os, sys, time
 f = open(sys.argv[1], "r+")
 open(sys.argv[2], "w").close()

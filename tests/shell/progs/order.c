@@ -3,12 +3,13 @@
  * Record locks taken in one global order by owners of every kind, so that no
  * cycle of waits can exist: an EDEADLK is false.
  *
- *   order PREFIX STATE RUNS SEED
+ *   order PREFIX STATE RUNS SEED [KINDS]
  *
  * A run takes one to four ranges of the files PREFIX0 … PREFIX3, upwards, with blocking calls, then lets go of them in any
  * order. Whoever waits holds only what is below the range it waits for, and whoever is in its way holds something higher.
  * Owners: processes; threads that share a process's locks and take turns; threads with a descriptor table of their own
  * (owners of POSIX locks under one pid); threads with OFD locks. RUNS are divided among them.
+ * KINDS, some of the letters ptuo, leaves the other kinds out.
  *
  * STATE is a file that all hosts share; who has a cell is counted there, so an overlap is seen too. Prints
  * "RUNS runs LOCKS locks DEADLOCKS OVERLAPS ERRORS, longest wait MS ms"; exit 0 if the three are 0.
@@ -174,13 +175,15 @@ static pid_t process(enum kind kind, int threads, unsigned seed, long runs, stru
 
 int main(int argc, char **argv)
 {
-	static const struct { enum kind kind; int threads; } plan[] = { { PROCESS, 1 }, { PROCESS, 1 }, { TURNS, 2 }, { OWN_TABLE, 2 }, { OFD, 2 } };
+	static const struct { enum kind kind; int threads; char letter; } plan[] = { { PROCESS, 1, 'p' }, { PROCESS, 1, 'p' }, { TURNS, 2, 't' },
+		{ OWN_TABLE, 2, 'u' }, { OFD, 2, 'o' } };
+	const char *kinds = argc > 5 ? argv[5] : "ptuo";
 	struct result *result = mmap(NULL, sizeof *result, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	int fd, i, status, bad = 0, owners = 0, n = (int)(sizeof plan / sizeof *plan);
 	unsigned seed;
 	long runs;
 
-	if (argc != 5)
+	if (argc < 5)
 		return 2;
 	prefix = argv[1];
 	runs = atol(argv[3]);
@@ -192,9 +195,10 @@ int main(int argc, char **argv)
 	if (state == MAP_FAILED || result == MAP_FAILED)
 		return 2;
 	for (i = 0; i < n; i++)
-		owners += plan[i].threads;
+		owners += strchr(kinds, plan[i].letter) ? plan[i].threads : 0;
 	for (i = 0; i < n; i++)
-		process(plan[i].kind, plan[i].threads, seed * 7919 + (unsigned)i, (runs + owners - 1) / owners, result);
+		if (strchr(kinds, plan[i].letter))
+			process(plan[i].kind, plan[i].threads, seed * 7919 + (unsigned)i, (runs + owners - 1) / owners, result);
 	while (wait(&status) > 0)
 		bad += status != 0;
 	printf("%ld runs %ld locks %ld deadlocks %ld overlaps %ld errors, longest wait %ld ms\n", result->runs, result->locks,
