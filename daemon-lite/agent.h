@@ -177,8 +177,8 @@ bool name_is_asking(const struct name *name);
 bool name_is_local(const struct name *name);
 /* Whether anybody here holds a lock on one of its files, as far as that can be asked without waiting (else yes). */
 bool name_is_held(const struct name *name);
-/* The strongest POSIX lock that this process holds in what is recalled; its files must be local. */
-enum lock_mode name_owner_mode(const struct name *name, pid_t pid);
+/* The strongest POSIX lock that this process holds in `at` and in what is recalled; its files must be local. */
+enum lock_mode name_owner_mode(const struct name *name, struct extent at, pid_t pid);
 void name_free(struct name *name);
 
 /* --- client.c --- */

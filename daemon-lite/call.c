@@ -31,6 +31,20 @@ static void set_timer(struct client *client, uint64_t delay_ns)
 	loop_timer_set(client->agent->loop, &client->timer, loop_now_ns() + delay_ns);
 }
 
+/* From here on the GO keeps no cover: the program asks (STANDS) before it keeps what it takes. 0 or -ENOMEM. */
+static int lapse(struct client *client)
+{
+	struct name *name = client->name;
+
+	client->lapsed = strdup(name->key);
+	if (!client->lapsed)
+		return -ENOMEM;
+	client_use_name(client, NULL);
+	cover_done(&name->cover, client->id);
+	name_settle(name);
+	return 0;
+}
+
 /*
  * Whoever was stopped on the way to the kernel, or jumped out of it by a signal
  * handler, holds nothing and queues nowhere, but its GO keeps the cover here. Past
@@ -39,23 +53,33 @@ static void set_timer(struct client *client, uint64_t delay_ns)
  */
 static void go_grows_old(struct client *client)
 {
-	struct name *name = client->name;
 	uint64_t now = loop_now_ns();
 
-	if (!name)
+	if (!client->name)
 		return;
-	if (now <= client->valid_ns || waiters_include(client->cred.pid)) {
+	if (now <= client->valid_ns || waiters_include(client->cred.pid))
 		set_timer(client, now <= client->valid_ns ? client->valid_ns + 1 - now : GO_NS);
-		return;
-	}
-	client->lapsed = strdup(name->key);
-	if (!client->lapsed) {
+	else if (lapse(client))
 		set_timer(client, GO_NS);
-		return;
-	}
-	client_use_name(client, NULL);
-	cover_done(&name->cover, client->id);
-	name_settle(name);
+}
+
+/*
+ * Whether the program is going to wait in the kernel for a record lock. Then its GO must not
+ * keep the whole range from others: on Linux a wait keeps nobody from the parts that nobody holds.
+ */
+static bool will_wait(const struct client *client)
+{
+	const struct name *name = client->name;
+	struct lock_span lock;
+	int pid;
+
+	if (!name->records || (client->msg.flags & WIRE_FLAG_NONBLOCK) || !name_is_local(name))
+		return false;
+	for (size_t i = 0; i < name->file_count; i++)
+		if (!klock_getlk(name->files[i].fd, client->at, (enum lock_mode)client->msg.mode, &lock, &pid) &&
+		    lock.mode != MODE_NONE)
+			return true;
+	return false;
 }
 
 void call_timer_fired(struct loop_timer *timer)
@@ -83,8 +107,9 @@ void call_timer_fired(struct loop_timer *timer)
 		return;
 	case CLIENT_GO:
 		client_watch_process(client);
-		if (client->msg.family == FAMILY_POSIX && !(client->msg.flags & WIRE_FLAG_NONBLOCK) && loop_now_ns() <= client->valid_ns)
+		if (client->msg.family == FAMILY_POSIX && !(client->msg.flags & WIRE_FLAG_NONBLOCK) && !client->looked)
 			deadlock_check(client->agent);	/* at the first time; later it looks by itself */
+		client->looked = true;
 		go_grows_old(client);
 		return;
 	default:
@@ -101,7 +126,10 @@ static void send_go(struct client *client)
 	if (client->valid_ns > agent_valid_until(client->agent))
 		client->valid_ns = agent_valid_until(client->agent);
 	set_timer(client, WATCH_AFTER_NS);
-	client_tell(client, WIRE_GO, 0, MODE_NONE);
+	if (will_wait(client))
+		client->valid_ns = 0;
+	if (client_tell(client, WIRE_GO, 0, MODE_NONE) && !client->valid_ns)
+		lapse(client);		/* if there is no memory, it keeps its cover until it is done */
 }
 
 static void give_go(struct client *client)
@@ -154,7 +182,7 @@ static void check(struct client *client)
 		client_tell(client, WIRE_CHECK, 0, MODE_NONE);
 		return;
 	}
-	cover_held(&name->cover, client->id, name_owner_mode(name, client->cred.pid));
+	cover_held(&name->cover, client->id, name_owner_mode(name, client->at, client->cred.pid));
 	name_settle(name);
 }
 

@@ -433,10 +433,10 @@ void clients_each(struct agent *agent, void (*fn)(void *arg, const struct client
 					    .go_ns = client->go_ns, .waits_in_kernel = client->state == CLIENT_GO,
 					    .family = (enum wire_family)client->msg.family };
 
-		if (!client->name || client->state == CLIENT_NEW)
+		if ((!client->name && !client->lapsed) || client->state == CLIENT_NEW)
 			continue;
 		view.at = client->at;
-		view.key = client->name->key;
+		view.key = client->name ? client->name->key : client->lapsed;
 		memcpy(view.command, client->command, sizeof view.command);
 		fn(arg, &view);
 	}

@@ -39,6 +39,7 @@ struct client {
 	uint64_t valid_ns;		/* the GO counts until then */
 	char *lapsed;			/* it counts no more: the name's key, and `name` is NULL */
 	bool go_parked;			/* a GO that waits for the lease */
+	bool looked;			/* a GO that lasts: looked whether it is part of a deadlock */
 	bool closed;
 	struct list answers;		/* an answer of the cover that is to be sent */
 	enum cover_answer answer;

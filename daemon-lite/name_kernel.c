@@ -244,15 +244,15 @@ bool name_is_held(const struct name *name)
 	return false;
 }
 
-enum lock_mode name_owner_mode(const struct name *name, pid_t pid)
+enum lock_mode name_owner_mode(const struct name *name, struct extent at, pid_t pid)
 {
 	enum lock_mode most = MODE_NONE;
 
-	for (size_t i = 0; i < name->cover.recall_count; i++) {
-		const struct cover_recall *recall = &name->cover.recalls[i];
-
-		for (size_t k = 0; !recall->dropped && k < name->file_count; k++)
-			most = mode_max(most, klock_owner_mode(name->files[k].fd, recall->wanted.at, pid));
+	for (size_t k = 0; k < name->file_count; k++) {
+		most = mode_max(most, klock_owner_mode(name->files[k].fd, at, pid));
+		for (size_t i = 0; i < name->cover.recall_count; i++)
+			if (!name->cover.recalls[i].dropped)
+				most = mode_max(most, klock_owner_mode(name->files[k].fd, name->cover.recalls[i].wanted.at, pid));
 	}
 	return most;
 }

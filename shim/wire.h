@@ -65,7 +65,7 @@ enum wire_type {
 				 * Answered by LOCK, LOCAL (no rule) or ERROR */
 
 	/* agent to client */
-	WIRE_GO = 32,		/* valid_until_ns, fence */
+	WIRE_GO = 32,		/* valid_until_ns (0: ask by STANDS before keeping the lock), fence */
 	WIRE_CHECK = 33,
 	WIRE_OFFER = 34,
 	WIRE_BUSY = 35,
