@@ -63,6 +63,27 @@ static int give_part(struct cover *c, const struct lock_span *part)
 	return 0;
 }
 
+/* The strongest mode at `point` that a program here has a GO for, and up to where that is so. */
+static enum lock_mode go_at(const struct cover *c, uint64_t point, uint64_t *end)
+{
+	enum lock_mode most = MODE_NONE;
+
+	for (size_t i = 0; i < c->request_count; i++) {
+		const struct cover_request *r = &c->requests[i];
+
+		if (!cover_has_go(r) || r->at.end <= point || r->at.start >= *end)
+			continue;
+		if (r->at.start > point) {
+			*end = r->at.start;
+			continue;
+		}
+		most = mode_max(most, r->mode);
+		if (r->at.end < *end)
+			*end = r->at.end;
+	}
+	return most;
+}
+
 /* The weakest mode that must stay at `point`, and up to where that is so. */
 static enum lock_mode floor_at(const struct cover *c, const struct cover_question *q, const struct lock_spans *held,
 			       uint64_t point, uint64_t *end)
@@ -77,20 +98,7 @@ static enum lock_mode floor_at(const struct cover *c, const struct cover_questio
 	} else if (i < held->count && held->at[i].at.start < *end) {
 		*end = held->at[i].at.start;
 	}
-	for (i = 0; i < c->request_count; i++) {
-		const struct cover_request *r = &c->requests[i];
-
-		if (!cover_has_go(r) || r->at.end <= point || r->at.start >= *end)
-			continue;
-		if (r->at.start > point) {
-			*end = r->at.start;
-			continue;
-		}
-		floor = mode_max(floor, r->mode);
-		if (r->at.end < *end)
-			*end = r->at.end;
-	}
-	return floor;
+	return mode_max(floor, go_at(c, point, end));
 }
 
 /* What may go of the cover by this question's answer, added to parts. */
@@ -291,11 +299,11 @@ static bool any_waits_for_kernel(const struct cover *c)
 	return false;
 }
 
-/* Whether a GO waits for this helper's end. */
-static bool is_in_the_way(const struct cover *c, const struct cover_recall *recall)
+/* Whether a GO waits until no helper is there. */
+static bool any_ready(const struct cover *c, struct extent at)
 {
 	for (size_t i = 0; i < c->request_count; i++)
-		if (c->requests[i].state == REQUEST_READY && extent_overlaps(c->requests[i].at, recall->wait_at))
+		if (c->requests[i].state == REQUEST_READY && extent_overlaps(c->requests[i].at, at))
 			return true;
 	return false;
 }
@@ -310,7 +318,7 @@ bool cover_end_waits(struct cover *c)
 		any |= recall->wait != WAIT_NONE;
 		if (recall->wait != WAIT_RUNNING)
 			continue;
-		if (recall->dropped || (others && !c->gentle) || is_in_the_way(c, recall) || !cover_recall_active(c, recall) ||
+		if (recall->dropped || (others && !c->gentle) || any_ready(c, recall->wait_at) || !cover_recall_active(c, recall) ||
 		    !extent_contains(recall->wanted.at, recall->wait_at) ||
 		    recall->wait_mode != helper_mode(c, recall->wait_at)) {
 			recall->wait = WAIT_ENDING;
@@ -333,10 +341,39 @@ static unsigned free_slot(const struct cover *c)
 	return slot;
 }
 
+/* Whether GOs that are outstanding leave nothing to give back for this recall, or the kernel may not be asked. */
+static bool is_kept_by_go(const struct cover *c, const struct cover_recall *recall)
+{
+	const struct lock_span *wanted = &recall->wanted;
+
+	if (!cover_go_conflicts(c, wanted->at, wanted->mode))
+		return false;
+	if (!c->gentle)		/* the probe's own lock would meet theirs */
+		return true;
+	/* A reader that waits here for another part must not keep readers elsewhere from this one. */
+	for (size_t i = lock_spans_find(&c->spans, wanted->at.start);
+	     i < c->spans.count && c->spans.at[i].at.start < wanted->at.end; i++) {
+		const struct lock_span *span = &c->spans.at[i];
+		struct extent rest = extent_common(span->at, wanted->at);
+
+		while (span->fence == wanted->fence && rest.start < rest.end) {
+			uint64_t end = rest.end;
+
+			if (go_at(c, rest.start, &end) < span->mode)
+				return false;
+			rest.start = end;
+		}
+	}
+	return true;
+}
+
 static bool is_due(const struct cover *c, const struct cover_recall *recall)
 {
-	return !recall->dropped && recall->wait == WAIT_NONE && cover_recall_active(c, recall) &&
-	       !cover_go_conflicts(c, recall->wanted.at, recall->wanted.mode);
+	/* Not while a try is in the kernel, or about to be: it could meet the helper. That is soon over. */
+	for (size_t i = 0; c->gentle && i < c->request_count; i++)
+		if (c->requests[i].try && cover_has_go(&c->requests[i]) && extent_overlaps(c->requests[i].at, recall->wanted.at))
+			return false;
+	return !recall->dropped && recall->wait == WAIT_NONE && cover_recall_active(c, recall) && !is_kept_by_go(c, recall);
 }
 
 /* A helper for each recall that a lock here stands against; it waits for one of them. */
