@@ -63,7 +63,7 @@ static bool same_kind(const struct lock_span *a, enum lock_mode mode, uint64_t f
 
 int lock_spans_set(struct lock_spans *spans, struct extent at, enum lock_mode mode, uint64_t fence)
 {
-	struct lock_span piece[3];
+	struct lock_span piece[3] = { 0 };
 	size_t first, behind, n = 0;
 
 	if (reserve(spans, 2))
