@@ -5,7 +5,7 @@
  *
  *   client.c   one connection = one lock call of a program: messages, credentials, the process's end
  *   name.c     one lock: its cover (cover.c decides), its files on this host; name_kernel.c: probes and waits
- *   call.c     what the lock call comes to
+ *   call.c     what the lock call comes to; call_go.c: when its program is told GO
  *   session.c  the session in the store, the lease, the ladder
  *   reload.c   the configuration while it runs
  *   agent.c    start, idling, end

@@ -72,8 +72,13 @@ void client_answer_more(struct client *client);	/* the client can be written to 
 
 void call_begin(struct client *client, const struct wire_msg *msg, int fd);	/* REQUEST, GETLK, or STANDS on a new connection */
 void call_held(struct client *client, const struct wire_msg *msg);
+
+/* --- call_go.c: what the cover's answer means for the program --- */
+
+void call_give_go(struct client *client);	/* or an OFFER first, or once the lease allows it */
 void call_taken(struct client *client);
 void call_stands(struct client *client);	/* STANDS after GO */
+void call_set_timer(struct client *client, uint64_t delay_ns);
 void call_timer_fired(struct loop_timer *timer);
 
 #endif
