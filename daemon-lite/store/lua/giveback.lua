@@ -115,6 +115,7 @@ if not cover then
 	return { 'ok', inc, grace, 'cover', '', '' }
 end
 local spans, at = {}, 0
+local list = window(cover, sub(parts, 1, 19), sub(parts, -39, -21))	-- asked for once, not for each part
 while at < #parts do		-- parts that lie side by side are one
 	local s, e = sub(parts, at + 1, at + 19), sub(parts, at + 21, at + 39)
 	at = at + 59
@@ -122,7 +123,7 @@ while at < #parts do		-- parts that lie side by side are one
 		e = sub(parts, at + 21, at + 39)
 		at = at + 59
 	end
-	spans[#spans + 1] = cut(cover, s, e)
+	spans[#spans + 1] = cut(list, s, e)
 end
 spans = concat(spans)
 return { 'ok', inc, grace, 'cover', spans, waiting_for(lock, HOST, spans, 0, #spans / 59) }

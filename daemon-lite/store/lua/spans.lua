@@ -12,7 +12,11 @@ local FIRST, LAST = '0000000000000000000', '9223372036854775808'
 
 -- The first record at or behind number lo (from 0) that ends behind x; n if none does.
 local function seek(text, base, n, lo, x)
-	local hi = n
+	local hi, step = lo, 1	-- what is looked for is often near lo: a long list is walked through in one pass
+	while hi < n and sub(text, base + 59 * hi + 21, base + 59 * hi + 39) <= x do
+		lo, hi, step = hi + 1, hi + step, step * 2
+	end
+	hi = hi < n and hi or n
 	while lo < hi do
 		local mid = (lo + hi - (lo + hi) % 2) / 2
 		local p = base + 59 * mid
