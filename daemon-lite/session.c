@@ -179,7 +179,25 @@ static void on_cover(void *arg, const char *key, const struct lock_span *spans, 
 	name_settle(name);
 }
 
-/* A lock of a predecessor that the guard did not know: its file is found by its holder. */
+/* What the kernel says without a call on the file's own filesystem, which may hang. */
+static bool has_rule(const struct agent *agent, const char *fd_path)
+{
+	struct rules_match match;
+	char path[4096 + sizeof " (deleted)"];
+	ssize_t n = readlink(fd_path, path, sizeof path - 1);
+
+	if (n <= 0)
+		return false;
+	if (n > 10 && !memcmp(path + n - 10, " (deleted)", 10))
+		n -= 10;
+	path[n] = 0;
+	return rules_find(&agent->rules, path, (size_t)n, &match);
+}
+
+/*
+ * A lock of a predecessor that the guard did not know: its file is found by its holder. All are looked for at once, so the
+ * name may be one of which the store's word is still to come.
+ */
 static void scanned_lock(void *arg, pid_t pid, const char *fd_path, bool records, enum lock_mode mode)
 {
 	struct agent *agent = arg;
@@ -187,7 +205,7 @@ static void scanned_lock(void *arg, pid_t pid, const char *fd_path, bool records
 	struct rules_match match;
 	char key[RULES_NAME_MAX + 2];
 	struct name *name;
-	int fd = open(fd_path, O_PATH | O_CLOEXEC), own = -1;
+	int fd = has_rule(agent, fd_path) ? open(fd_path, O_PATH | O_CLOEXEC) : -1, own = -1;
 
 	(void)mode;
 	memcpy(key, records ? "r:" : "f:", 2);
@@ -196,7 +214,7 @@ static void scanned_lock(void *arg, pid_t pid, const char *fd_path, bool records
 	if (identity && own >= 0 && identify_fd(own, identity) == IDENTIFY_MANAGED &&
 	    rules_find(&agent->rules, identity->path, strlen(identity->path), &match) &&
 	    rules_expand(match.name, match.pattern, identity->path, key + 2, sizeof key - 2) >= 0) {
-		name = name_find(agent, key);
+		name = name_get(agent, key, match.on_lost);
 		if (name && !name_add_file(name, &own, &identity->id, identify_is_local(own), NULL)) {
 			name_keep_files(name);
 			log_info("%s: held by pid %d", key, (int)pid);
