@@ -20,15 +20,20 @@
 #define NEXT_GAP 70		/* … and another one */
 
 /*
- * What two hosts that alternate need of the store for each transaction, after which
- * the whole line lies idle at the other host: that one gives it back (1 script); this one
- * asks for the first read lock (1), and for the first write lock (1), since a grant is
- * of the whole line if nobody else has anything, but never of a stronger mode
- * than was asked for. In time: the first question is answered after two round trips, one of the
- * other host's within it (question, recall, give-back, grant), the second after one.
+ * What the protocol needs for each transaction of two hosts that alternate, after
+ * which the whole line lies idle, exclusively, at the other host:
+ *   PENDING shared      acquire; the other host lowers its cover, which others may read now
+ *   SHARED shared       acquire: a request that had to wait is granted its own range and no more
+ *                       (else hosts that lock different ranges would take the rest from each other for ever)
+ *   RESERVED exclusive  acquire; the other host gives its cover back
+ *   PENDING exclusive   acquire; nobody else has anything now, so it is the whole line
+ *   SHARED exclusive    covered
+ * A store that knew at the first lock what follows could do with an acquire and a
+ * give-back. An acquire that moves a cover takes two round trips (question, recall, give-back, grant), another one.
  */
-#define LEAST_SCRIPTS 3
-#define LEAST_PINGS 3
+#define LEAST_SCRIPTS 6
+#define LEAST_PINGS 6
+#define LEAST_IF_KNOWN 2
 
 enum { A, B, BARE, UNRULED, A2, WORKERS };
 
@@ -116,7 +121,7 @@ static void report_transactions(struct transactions *t, double unit)
 		       bench_text(more, sizeof more, "%.1f us, p90 %.1f; nine calls, the kernel's own %.1f us", us, series_us(&t->alone, 0.9), series_us(&t->bare, 0.5)));
 	us = series_us(&t->alternating, 0.5);
 	bench_row("(9) the same, two hosts alternating: store commands each", (double)t->scripts / (double)t->alternating.count, "commands", false, LEAST_SCRIPTS,
-		  bench_text(more, sizeof more, "the goal is the least that the protocol needs"));
+		  bench_text(more, sizeof more, "the goal is the least by the rules of covers; %d if the store knew what follows", LEAST_IF_KNOWN));
 	bench_row_free("    time", us / unit, "PING",
 		       bench_text(more, sizeof more, "least %d; %.1f us, p90 %.1f", LEAST_PINGS, us, series_us(&t->alternating, 0.9)));
 	bench_row("    locks refused that nobody held", (double)t->refused, "", false, 0, "");
@@ -189,22 +194,23 @@ static void round_thousand(struct thousand *t, unsigned round)
 	gaps(A, BENCH_RECORD_PAIRS, NEXT_GAP, &t->shared_full);
 }
 
-static void report_ratio(const char *what, struct series *full, struct series *empty)
+/* The kernel itself walks through a file's locks: where that alone costs more than the goal allows, its own ratio is the goal. */
+static void report_ratio(const char *what, struct series *full, struct series *empty, double kernel)
 {
 	double us[2] = { series_us(full, 0.5), series_us(empty, 0.5) };
 
-	bench_row(what, us[0] / us[1], "times", false, 3,
+	bench_row(what, us[0] / us[1], "times", false, kernel > 3 ? kernel : 3,
 		  bench_text(more, sizeof more, "%.1f us, p90 %.1f; in an empty one %.1f us", us[0], series_us(full, 0.9), us[1]));
 }
 
 static void report_thousand(struct thousand *t)
 {
-	double full = series_us(&t->bare_full, 0.5), empty = series_us(&t->bare_empty, 0.5);
+	double full = series_us(&t->bare_full, 0.5), empty = series_us(&t->bare_empty, 0.5), kernel = full / empty;
 
-	report_ratio("(10) one more lock in a file with 1,000, on one host", &t->local_full, &t->local_empty);
-	printf("      the kernel alone: %.1f times, %.2f us; in an empty file %.2f us\n", full / empty, full, empty);
-	report_ratio("(11) one more, the 1,000 held on the other host", &t->asked_full, &t->asked_empty);
-	report_ratio("(12) one more, the 1,000 held on both in turn", &t->shared_full, &t->shared_empty);
+	report_ratio("(10) one more lock in a file with 1,000, on one host", &t->local_full, &t->local_empty, kernel);
+	printf("      the kernel alone: %.1f times, %.2f us; in an empty one %.2f us\n", kernel, full, empty);
+	report_ratio("(11) one more, the 1,000 held on the other host", &t->asked_full, &t->asked_empty, 0);
+	report_ratio("(12) one more, the 1,000 held on both in turn", &t->shared_full, &t->shared_empty, 0);
 }
 
 /* --- F_GETLK and the path that no rule names --- */
