@@ -21,6 +21,7 @@
 #include "client.h"
 #include "deadlock_graph.h"
 #include "deadlock_look.h"
+#include "klock.h"
 #include "log.h"
 
 #define ANSWER_NS 300000000u	/* for the other hosts */
@@ -53,6 +54,7 @@ struct deadlock {		/* of an agent */
 	struct ask *ask;
 	struct host *hosts;
 	bool reached_all;
+	bool solved;
 };
 
 static void begin(struct deadlock *deadlock);
@@ -123,43 +125,71 @@ static void refuse(struct deadlock *deadlock, uint64_t id)
 	client_fail(client, EDEADLK, "");
 }
 
-/* All have answered, or the time is up. */
-static void judge(struct deadlock *deadlock)
+static void judge_first(struct deadlock *deadlock)
 {
 	const struct deadlock_victim *victims;
-	long count;
-	bool ours = false, refused = false;
+	size_t count = deadlock_graph_victims(deadlock->graph, &victims);
+	bool ours = false;
 
-	stop_asking(deadlock);
-	count = deadlock_graph_solve(deadlock->graph, &victims);
-	if (deadlock->phase == FIRST) {
-		for (long i = 0; i < count; i++) {
-			if (is_ours(deadlock, &victims[i]))
-				ours = true;
-			else
-				tell_host(deadlock, &victims[i]);
-		}
-		if (!ours) {
-			finish(deadlock, true);
-			return;
-		}
-		deadlock->first = deadlock->graph;
-		deadlock->graph = NULL;
-		deadlock->phase = BETWEEN;
-		set_timer(deadlock, loop_now_ns() + BETWEEN_NS);
+	for (size_t i = 0; i < count; i++) {
+		if (is_ours(deadlock, &victims[i]))
+			ours = true;
+		else
+			tell_host(deadlock, &victims[i]);
+	}
+	if (!ours) {
+		finish(deadlock, true);
 		return;
 	}
-	if (count >= 0) {
-		size_t before = deadlock_graph_victims(deadlock->first, &victims);
+	deadlock->first = deadlock->graph;
+	deadlock->graph = NULL;
+	deadlock->phase = BETWEEN;
+	set_timer(deadlock, loop_now_ns() + BETWEEN_NS);
+}
 
-		for (size_t i = 0; i < before; i++)
-			if (is_ours(deadlock, &victims[i]) && deadlock_graph_confirms(deadlock->graph, deadlock->first, i)) {
-				refuse(deadlock, victims[i].id);
-				refused = true;
-			}
+static void judge_second(struct deadlock *deadlock)
+{
+	const struct deadlock_victim *victims;
+	size_t count = deadlock_graph_victims(deadlock->first, &victims);
+
+	for (size_t i = 0; i < count; i++) {
+		if (!is_ours(deadlock, &victims[i]) || !deadlock_graph_confirms(deadlock->graph, deadlock->first, i))
+			continue;
+		refuse(deadlock, victims[i].id);
+		deadlock->again_ns = AGAIN_VICTIM_NS;
 	}
-	deadlock->again_ns = refused ? AGAIN_VICTIM_NS : deadlock->again_ns;
 	finish(deadlock, true);
+}
+
+static void solve(void *arg)
+{
+	struct deadlock *deadlock = arg;
+	const struct deadlock_victim *victims;
+
+	deadlock->solved = deadlock_graph_solve(deadlock->graph, &victims) >= 0;
+}
+
+static void solved(void *arg)
+{
+	struct deadlock *deadlock = arg;
+	static struct log_limit limit;
+
+	if (deadlock_graph_is_cut(deadlock->graph) && log_allowed(&limit))
+		log_warn("too many waits, or locks of those who wait, on all hosts: a deadlock may not be found");
+	if (!deadlock->solved)
+		finish(deadlock, true);
+	else if (deadlock->phase == FIRST)
+		judge_first(deadlock);
+	else
+		judge_second(deadlock);
+}
+
+/* All have answered, or the time is up. With thousands of waits it takes a while. */
+static void judge(struct deadlock *deadlock)
+{
+	stop_asking(deadlock);
+	if (helper_run(deadlock->agent->loop, solve, solved, deadlock))
+		finish(deadlock, true);
 }
 
 /* --- the other hosts --- */
