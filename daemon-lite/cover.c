@@ -254,7 +254,8 @@ static void add_recall(struct cover *c, const struct lock_span *wanted)
 		struct cover_recall *old = &c->recalls[i];
 
 		if (!old->dropped && old->wanted.fence == wanted->fence && old->wanted.mode >= wanted->mode &&
-		    extent_equal(old->wanted.at, wanted->at))
+		    (extent_equal(old->wanted.at, wanted->at) ||
+		     (!RULE(RULE_EACH_PART) && extent_contains(old->wanted.at, wanted->at))))
 			return;
 		if (is_followed_by(c, old, wanted) && (at == c->recall_count || old->wait != WAIT_NONE))
 			at = i;
@@ -289,6 +290,10 @@ static void cut_recall(struct cover *c, size_t at)
 	struct lock_span wanted = c->recalls[at].wanted;
 	bool kept = false;
 
+	if (!RULE(RULE_CUT)) {
+		c->recalls[at].dropped = !cover_recall_active(c, &c->recalls[at]);
+		return;
+	}
 	for (size_t i = lock_spans_find(&c->spans, wanted.at.start); i < c->spans.count && c->spans.at[i].at.start < wanted.at.end; i++) {
 		const struct lock_span *span = &c->spans.at[i];
 		struct lock_span part = { extent_common(span->at, wanted.at), wanted.mode, wanted.fence };

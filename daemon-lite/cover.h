@@ -47,6 +47,12 @@ enum cover_rule {
 	RULE_FLOOR,		/* a reduction leaves what the probe was not asked for, and what outstanding GOs allow */
 	RULE_STAKE,		/* an owner that holds a part already passes a recall, and waiting requests of other hosts */
 	RULE_SEEN,		/* a reduction leaves what the probe has not looked at */
+	RULE_EACH_PART,		/* a part that is wanted inside another one is waited for by itself */
+	RULE_CUT,		/* a recall is cut to the parts of the cover that it stands against */
+	RULE_GO_PART,		/* record locks: a GO keeps its own mode of its own part, not the whole of what is recalled */
+	RULE_HELPER_TRY,	/* record locks: no helper starts while a try is in the kernel */
+	RULE_TRY_OVER,		/* a try is kept while a grant may be late that stands against it */
+	RULE_IDLE_ALONE,	/* an idle cover is not asked about beside something else */
 	RULE_PROBE_STALE,	/* a probe's answer does not count if a GO has ended since it began */
 	RULE_TRY_ASKED,		/* a probe that began before a try came does not refuse it */
 	RULE_TRY_NEWEST,	/* a try told again counts under the newest fence */

@@ -210,7 +210,7 @@ static enum try_state try_state(const struct cover *c, const struct cover_try *t
 
 		if (p.span && !p.known && RULE(RULE_KNOWN_FENCE))
 			return TRY_LATER;
-		conflict |= p.span && mode_conflicts(p.span->mode, t->wanted.mode) && (!t->over || p.span->fence == t->wanted.fence);
+		conflict |= p.span && mode_conflicts(p.span->mode, t->wanted.mode) && (!t->over || p.span->fence <= t->wanted.fence);
 		if (t->wanted.fence <= (p.known ? p.span->fence : p.void_fence))
 			heard = true;
 		else
@@ -254,10 +254,10 @@ static bool answer_tries(struct cover *c)
 			c->tries[i].over = false;
 			if (state == TRY_BUSY)
 				try_refuse(c, i);
-		} else if (sure || over == TRIES_OVER_MAX) {
+		} else if (sure || over == TRIES_OVER_MAX || !RULE(RULE_TRY_OVER)) {
 			try_remove(c, i);
 		} else {
-			/* Of two grants under one fence only one may be known: the other one could stand against it still. */
+			/* Of the grants up to this fence some may be late, and stand against it still. Of a newer one it is told again. */
 			c->tries[i].over = true;
 			over++;
 		}
@@ -348,7 +348,7 @@ static bool is_kept_by_go(const struct cover *c, const struct cover_recall *reca
 
 	if (!cover_go_conflicts(c, wanted->at, wanted->mode))
 		return false;
-	if (!c->gentle)		/* the probe's own lock would meet theirs */
+	if (!c->gentle || !RULE(RULE_GO_PART))	/* flock: the probe's own lock would meet theirs */
 		return true;
 	/* A reader that waits here for another part must not keep readers elsewhere from this one. */
 	for (size_t i = lock_spans_find(&c->spans, wanted->at.start);
@@ -370,7 +370,7 @@ static bool is_kept_by_go(const struct cover *c, const struct cover_recall *reca
 static bool is_due(const struct cover *c, const struct cover_recall *recall)
 {
 	/* Not while a try is in the kernel, or about to be: it could meet the helper. That is soon over. */
-	for (size_t i = 0; c->gentle && i < c->request_count; i++)
+	for (size_t i = 0; c->gentle && RULE(RULE_HELPER_TRY) && i < c->request_count; i++)
 		if (c->requests[i].try && cover_has_go(&c->requests[i]) && extent_overlaps(c->requests[i].at, recall->wanted.at))
 			return false;
 	return !recall->dropped && recall->wait == WAIT_NONE && cover_recall_active(c, recall) && !is_kept_by_go(c, recall);
@@ -386,8 +386,9 @@ static void start_waits(struct cover *c, const struct lock_spans *held)
 
 		if (!is_due(c, recall))
 			continue;
+		/* A shared lock that a GO keeps the cover exclusive for is not worth waiting for: that would end at once. */
 		for (k = lock_spans_find(held, at.start); k < held->count && held->at[k].at.start < at.end; k++)
-			if (mode_conflicts(held->at[k].mode, recall->wanted.mode))
+			if (mode_conflicts(held->at[k].mode, helper_mode(c, extent_common(held->at[k].at, at))))
 				break;
 		if (k == held->count || held->at[k].at.start >= at.end)
 			continue;
@@ -459,7 +460,7 @@ void cover_ask_kernel(struct cover *c)
 		if (is_due(c, &c->recalls[i]))
 			ask_about(c, &c->recalls[i].wanted, c->recalls[i].wanted.fence);
 	/* Alone: how coarse its answer may be would refuse others. */
-	idle = c->idle_check && !c->question_count && !c->request_count && !c->recall_count;
+	idle = c->idle_check && !(c->question_count && RULE(RULE_IDLE_ALONE)) && !c->request_count && !c->recall_count;
 	for (size_t i = 0; idle && i < c->spans.count; i++) {
 		const struct lock_span *span = &c->spans.at[i];
 

@@ -3,8 +3,8 @@
 #define SM_HOSTS 3
 #define SM_KEYS 1
 #define SM_END 4
-#define SM_OUTBOX 24
-#define SM_PUSHES 48
+#define SM_OUTBOX 36
+#define SM_PUSHES 64
 #define STORE_MODEL_MUTABLE
 #include "../../daemon-lite/store/store_model.c"
 #include "../../daemon-lite/store/store_model_check.c"

@@ -24,8 +24,8 @@ enum {
 	X_DESCS = 3,		/* descriptions (owners of record locks) for each host */
 	X_OPS = 6,		/* steps of a program's script */
 	X_CALLS = X_PROGS * X_OPS,
-	X_CMDS = 24,
-	X_PUSHES = 24,
+	X_CMDS = 48,
+	X_PUSHES = 36,
 	X_RECALLS = 24,
 	X_QUESTIONS = 40,
 	X_HELPERS = 24,
