@@ -31,6 +31,13 @@ int klock_probe(int fd, enum lock_mode want);
  */
 int klock_probe_records(int fd, struct extent at, struct extent bounds, struct lock_spans *spans, struct extent *ret_seen);
 
+/*
+ * The same, but not for long where there are very many locks: *ret_rest is the end of `at` that was not looked through, with
+ * the strongest mode that somebody has anywhere in it; it is not in *spans. Empty with MODE_NONE: all was looked through.
+ */
+int klock_probe_briefly(int fd, struct extent at, struct extent bounds, struct lock_spans *spans, struct extent *ret_seen,
+			struct lock_span *ret_rest);
+
 /* The first record lock within `at` that stands against `mode`, as F_OFD_GETLK says: *ret_lock (mode NONE: none), *ret_pid (l_pid; -1 for OFD). 0 or -errno. */
 int klock_getlk(int fd, struct extent at, enum lock_mode mode, struct lock_span *ret_lock, int *ret_pid);
 

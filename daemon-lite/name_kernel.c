@@ -45,6 +45,7 @@ struct probe {			/* what is asked, of what */
 	struct cover_question *questions;
 	size_t question_count;
 	struct lock_spans held;
+	struct lock_spans rests; /* of each question, in order: what was not looked through, and the mode of all of it (NONE: nothing) */
 	size_t where;		/* the file where the strongest flock is */
 	bool failed;		/* out of memory */
 };
@@ -77,9 +78,10 @@ static void probe_flock(struct probe *probe)
 		add(probe, EXTENT_ALL, held);
 }
 
-/* One question to one file; narrows `seen` to what was looked at in every file. */
-static void probe_records(struct probe *probe, struct cover_question *q, int fd)
+/* One question to one file; narrows `seen` to what was looked at in every file. *rest grows by what was not looked through. */
+static void probe_records(struct probe *probe, struct cover_question *q, int fd, struct lock_span *rest)
 {
+	struct lock_span unseen = { .at = { q->at.end, q->at.end } };
 	struct extent seen = q->at;
 	struct lock_span lock;
 	int err, pid;
@@ -89,13 +91,50 @@ static void probe_records(struct probe *probe, struct cover_question *q, int fd)
 		if (!err && lock.mode != MODE_NONE)
 			add(probe, q->at, MODE_EX);
 	} else {
-		err = klock_probe_records(fd, q->at, q->bounds, &probe->held, &seen);
+		err = klock_probe_briefly(fd, q->at, q->bounds, &probe->held, &seen, &unseen);
 	}
 	if (err) {
 		add(probe, q->at, MODE_EX);
 		seen = q->at;
 	}
 	q->seen = extent_common(q->seen, seen);
+	if (unseen.at.start < rest->at.start)
+		rest->at.start = unseen.at.start;
+	rest->mode = mode_max(rest->mode, unseen.mode);
+}
+
+/* Up to where the point was looked through by any question; the point itself if by none, then *ret_next is where one begins. */
+static uint64_t looked_through(const struct probe *probe, uint64_t point, uint64_t *ret_next)
+{
+	for (size_t i = 0; i < probe->question_count; i++) {
+		const struct cover_question *q = &probe->questions[i];
+		struct extent exact = { q->at.start, q->any ? q->at.start : probe->rests.at[i].at.start };
+
+		if (exact.start <= point && point < exact.end)
+			return exact.end;
+		if (exact.start > point && exact.start < exact.end && exact.start < *ret_next)
+			*ret_next = exact.start;
+	}
+	return point;
+}
+
+/* A rest counts as held throughout, but for what another question has looked through: it may be the whole of a try, and free. */
+static void add_rests(struct probe *probe)
+{
+	for (size_t i = 0; i < probe->rests.count && !probe->failed; i++) {
+		const struct lock_span *rest = &probe->rests.at[i];
+		uint64_t point = rest->at.start;
+
+		while (rest->mode != MODE_NONE && point < rest->at.end) {
+			uint64_t next = rest->at.end, end = looked_through(probe, point, &next);
+
+			if (end == point) {
+				add(probe, (struct extent){ point, next }, rest->mode);
+				end = next;
+			}
+			point = end;
+		}
+	}
 }
 
 static void probe_run(struct probe *probe)
@@ -106,11 +145,18 @@ static void probe_run(struct probe *probe)
 	}
 	for (size_t i = 0; i < probe->question_count; i++) {
 		struct cover_question *q = &probe->questions[i];
+		struct lock_span rest = { .at = { q->at.end, q->at.end } };
 
 		q->seen = q->bounds;
 		for (size_t k = 0; k < probe->file_count; k++)
-			probe_records(probe, q, probe->files[k].fd);
+			probe_records(probe, q, probe->files[k].fd, &rest);
+		if (lock_spans_append(&probe->rests, rest)) {
+			probe->failed = true;
+			break;
+		}
 	}
+	add_rests(probe);
+	lock_spans_free(&probe->rests);
 }
 
 /* Drops files that nobody can lock any more: deleted, free, and not the only one. */

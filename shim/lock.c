@@ -17,6 +17,7 @@
 #include "lock.h"
 
 #include <errno.h>
+#include <sys/stat.h>
 
 #include "decide.h"
 #include "left.h"
@@ -108,6 +109,23 @@ static int answer_held(int socket, int err, int mode, bool *ret_over)
 	return talk_send(socket, WIRE_HELD, err < 0 ? WIRE_HELD_UNKNOWN : mode, 0) < 0 ? TALK_LOST : 0;
 }
 
+/*
+ * During a wait another thread may close the descriptor, and its number become another file's: a lock
+ * there would be one that nobody asked for. The kernel, which waits with the file in hand, gives EBADF.
+ */
+static bool is_same_file(struct call *call)
+{
+	struct stat st;
+
+	if (fstat(call->fd, &st) < 0)
+		return false;
+	if (!call->asked) {
+		call->dev = st.st_dev;
+		call->ino = st.st_ino;
+	}
+	return st.st_dev == call->dev && st.st_ino == call->ino;
+}
+
 /* The whole exchange on one connection. */
 static int converse(struct call *call, int socket)
 {
@@ -116,6 +134,9 @@ static int converse(struct call *call, int socket)
 	int err, mode = MODE_NONE;
 	bool over = false;
 
+	if (!is_same_file(call))
+		return -EBADF;
+	call->asked = true;
 	err = talk_send_call(call, socket, WIRE_REQUEST);
 	if (err == -EBADF)
 		return err;
@@ -144,6 +165,10 @@ static int converse(struct call *call, int socket)
 			err = answer_held(socket, call->ops->seen(call, msg.mode), MODE_SH, &over);
 			break;
 		case WIRE_OFFER:
+			if (!is_same_file(call)) {
+				(void)talk_send(socket, WIRE_CANCEL, 0, 0);
+				return -EBADF;
+			}
 			err = talk_send(socket, WIRE_TAKE, 0, 0) < 0 ? TALK_LOST : 0;
 			break;
 		case WIRE_GO:
