@@ -8,8 +8,8 @@
 local raw = redis.call('HGETALL', KEYS[1] .. 'n:' .. ARGV[8])
 if #raw == 0 then	-- nobody has it
 --#plain
-	if plain and #ARGV[10] == 19 and #ARGV[11] == 19 and ARGV[10] < ARGV[11] and ARGV[11] <= '9223372036854775808' and
-	   string.find(ARGV[9] .. ' ' .. ARGV[10] .. ARGV[11] .. ' ' .. ARGV[12] .. ARGV[13], '^%d+ %d+ [12][0-3]$') then
+	if plain and (ARGV[12] == '1' or ARGV[12] == '2') and string.find(ARGV[9], '^%d+$') and
+	   #ARGV[10] == 19 and #ARGV[11] == 19 and ARGV[10] < ARGV[11] and ARGV[11] <= '9223372036854775808' then
 		local t = redis.call('TIME')
 		local spans = string.format('0000000000000000000 9223372036854775808 %s %016.0f,', ARGV[12],
 			redis.call('HINCRBY', KEYS[1] .. 'meta', 'fence', 1))
@@ -25,8 +25,8 @@ if refused then
 	return refused
 end
 local key, req, s, e, mode, flags, info = ARGV[8], ARGV[9], ARGV[10], ARGV[11], ARGV[12], ARGV[13], ARGV[14] or ''
-if not find(concat({ req, s, e, mode, flags }, ' '), '^%d+ %d+ %d+ [12] [0-3]$') or #s ~= 19 or #e ~= 19 or
-   s >= e or e > '9223372036854775808' then
+if not find(req, '^%d+$') or (mode ~= '1' and mode ~= '2') or not find(flags, '^[0-3]$') or
+   #s ~= 19 or #e ~= 19 or find(s .. e, '%D') or s >= e or e > '9223372036854775808' then
 	error('acquire: req start end mode flags are not what they must be')
 end
 
@@ -93,6 +93,7 @@ else
 end
 
 --#change
+for_change(lock)
 local from, to = s, e
 if alone then		-- nobody minds, and the next range costs no question
 	from, to = FIRST, LAST

@@ -39,7 +39,7 @@ if ROLE == 'cmd' then
 	local keys = call('SMEMBERS', P .. 'k:' .. HOST)
 	table.sort(keys)
 	for _, key in ipairs(keys) do
-		locks[#locks + 1] = read_lock(key, true)
+		locks[#locks + 1] = for_change(read_lock(key, true))
 	end
 	call('HINCRBY', META, 'fence', 0)	-- an error now rather than half-way
 	if verdict == 'joined' then

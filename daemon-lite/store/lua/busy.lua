@@ -10,7 +10,7 @@ local refused = enter()
 if refused then
 	return refused
 end
-local lock = read_lock(ARGV[8])
+local lock = for_change(read_lock(ARGV[8]))
 local found = '0'
 for _, r in ipairs(lock.queue) do
 	if r.kind == 'try' and r.host == ARGV[9] and req_of(r) == ARGV[10] then

@@ -2,6 +2,21 @@
 -- The rules of covers and queue, second part: what changes a lock, and writing it.
 -- Behind rules.lua: --#change.
 
+-- The younger a local is, the less it costs to define a function that uses it.
+local call, sub, byte, concat, num = call, sub, byte, concat, num
+
+-- A lock from read_lock (or nil), to be changed. What changes is collected and
+-- written by write_lock: del fields; sets that go; changed hosts, whose cover is
+-- written; gone hosts that may have lost their last record; fresh hosts with a new
+-- fence each, in fences; grants, busy requests.
+local function for_change(lock)
+	if lock then
+		lock.del, lock.del_sets, lock.changed, lock.gone = {}, {}, {}, {}
+		lock.fresh, lock.fences, lock.grants, lock.busy = {}, {}, {}, {}
+	end
+	return lock
+end
+
 -- What of the cover lies in [s, e), as a text of records.
 local function cut(cover, s, e)
 	local list = window(cover, s, e)
@@ -123,12 +138,12 @@ end
 local function change_cover(lock, host, list, i, out, k, ms, info)
 	local cover = lock.covers[host]
 	close_span(out)
-	local n, fresh = (cover and cover.n or 0) + out.n - (k - i), concat(out)
+	local n, fresh = cover.n + out.n - (k - i), concat(out)
 	if n == 0 then
 		return drop_cover(lock, host)
 	end
 	lock.changed[host] = true
-	if cover and cover.set then
+	if cover.set then
 		local before = {}
 		cover.added, cover.removed = cover.added or {}, cover.removed or {}
 		for p = list.base + 59 * i + 1, list.base + 59 * k, 59 do
@@ -152,12 +167,8 @@ local function change_cover(lock, host, list, i, out, k, ms, info)
 		cover.n, cover.ms, cover.info = n, ms, info
 		return
 	end
-	local head, left, right = num(n) .. ' ' .. ms .. ' ', '', ''
-	if cover then
-		local text, base = cover.text, cover.base
-		left = i > 0 and sub(text, base + 1, base + 59 * i) or ''
-		right = k < cover.n and sub(text, base + 59 * k + 1, base + 59 * cover.n) or ''
-	end
+	local head, text, base = num(n) .. ' ' .. ms .. ' ', cover.text, cover.base
+	local left, right = sub(text, base + 1, base + 59 * i), sub(text, base + 59 * k + 1, base + 59 * cover.n)
 	lock.covers[host] = { text = head .. left .. fresh .. right .. ' ' .. info, base = #head, n = n, ms = ms }
 end
 
@@ -169,8 +180,9 @@ local function call_many(command, key, list)
 end
 
 -- Writes the spans of a cover that has them in a set, or is to have them there.
+-- Returns its record. (Few need this: it uses globals, so that it is cheap to define.)
 local function write_set(key, host, cover)
-	local set, added, removed = cover.set or P .. 's:' .. host .. '/' .. key, {}, {}
+	local sub, set, added, removed = string.sub, cover.set or KEYS[1] .. 's:' .. host .. '/' .. key, {}, {}
 	for record in pairs(cover.removed or {}) do
 		removed[#removed + 1] = record
 	end
@@ -188,11 +200,14 @@ local function write_set(key, host, cover)
 	call_many('ZREM', set, removed)
 	call_many('ZADD', set, added)
 	cover.set, cover.added, cover.removed = set, nil, nil
-	if cover.n <= FEW_INLINE then
-		local head = num(cover.n) .. ' ' .. cover.ms .. ' '
-		cover.text, cover.base, cover.set = head .. cut(cover, FIRST, LAST) .. ' ' .. cover.info, #head, nil
-		call('DEL', set)
+	local head = string.format('%.0f', cover.n) .. ' ' .. cover.ms .. ' '
+	if cover.n > FEW_INLINE then
+		return head .. '* ' .. cover.info
 	end
+	cover.text = head .. table.concat(redis.call('ZRANGE', set, 0, -1)) .. ' ' .. cover.info
+	cover.base, cover.set = #head, nil
+	redis.call('DEL', set)
+	return cover.text
 end
 
 -- Marks a request as gone; sweep takes those out of lock.queue.
@@ -221,44 +236,47 @@ end
 -- Raises host's cover to mode within [s, e), all of it under a new fence.
 local function raise_cover(lock, host, s, e, mode, info)
 	local cover, fence = lock.covers[host], fence_for(lock, host)
-	local out, list = { n = 0 }, nil
-	local i, k, done = 0, 0, s	-- done: up to here it is in out
-	if cover then
-		list = window(cover, s, e)
-		local text, base, n = list.text, list.base, list.n
-		i = seek(text, base, n, 0, s)
-		if i > 0 and sub(text, base + 59 * i - 38, base + 59 * i - 20) == s then
-			i = i - 1	-- a neighbour, which may be of one mode and fence with what is granted
+	if not cover then	-- the common case
+		local ms = now_ms()
+		local head = '1 ' .. ms .. ' '
+		lock.covers[host] = { text = head .. s .. ' ' .. e .. ' ' .. mode .. ' ' .. fence .. ', ' .. info, base = #head, n = 1, ms = ms }
+		lock.changed[host] = true
+		return
+	end
+	local list, out = window(cover, s, e), { n = 0 }
+	local text, base, n = list.text, list.base, list.n
+	local i, done = seek(text, base, n, 0, s), s	-- done: up to here it is in out
+	if i > 0 and sub(text, base + 59 * i - 38, base + 59 * i - 20) == s then
+		i = i - 1	-- a neighbour, which may be of one mode and fence with what is granted
+	end
+	local k = i
+	while k < n do
+		local p = base + 59 * k
+		local from, to = sub(text, p + 1, p + 19), sub(text, p + 21, p + 39)
+		if from > e then
+			break
 		end
-		k = i
-		while k < n do
-			local p = base + 59 * k
-			local from, to = sub(text, p + 1, p + 19), sub(text, p + 21, p + 39)
-			if from > e then
-				break
-			end
-			local old_mode, old_fence = sub(text, p + 41, p + 41), sub(text, p + 43, p + 58)
-			if from < s then
-				add_span(out, from, to < s and to or s, old_mode, old_fence)
-				from = s
-			end
-			local inner = to < e and to or e
-			if from < inner then
-				if done < from then
-					add_span(out, done, from, mode, fence)
-				end
-				add_span(out, from, inner, old_mode == '2' and '2' or mode, fence)
-				done = inner
-			end
-			if to > e then
-				if done < e then
-					add_span(out, done, e, mode, fence)
-					done = e
-				end
-				add_span(out, from > e and from or e, to, old_mode, old_fence)
-			end
-			k = k + 1
+		local old_mode, old_fence = sub(text, p + 41, p + 41), sub(text, p + 43, p + 58)
+		if from < s then
+			add_span(out, from, to < s and to or s, old_mode, old_fence)
+			from = s
 		end
+		local inner = to < e and to or e
+		if from < inner then
+			if done < from then
+				add_span(out, done, from, mode, fence)
+			end
+			add_span(out, from, inner, old_mode == '2' and '2' or mode, fence)
+			done = inner
+		end
+		if to > e then
+			if done < e then
+				add_span(out, done, e, mode, fence)
+				done = e
+			end
+			add_span(out, from > e and from or e, to, old_mode, old_fence)
+		end
+		k = k + 1
 	end
 	if done < e then
 		add_span(out, done, e, mode, fence)
@@ -304,11 +322,8 @@ local function write_lock(lock, sets)
 	sets = sets or {}
 	for host in pairs(lock.changed) do
 		local cover = lock.covers[host]
-		if cover.set or cover.n > MOST_INLINE then
-			write_set(lock.key, host, cover)
-		end
 		sets[#sets + 1] = 'c/' .. host
-		sets[#sets + 1] = cover.set and concat({ num(cover.n), cover.ms, '*', cover.info }, ' ') or cover.text
+		sets[#sets + 1] = (cover.set or cover.n > MOST_INLINE) and write_set(lock.key, host, cover) or cover.text
 	end
 	for host in pairs(lock.gone) do
 		local left, i = lock.covers[host] ~= nil, #lock.queue

@@ -24,7 +24,7 @@ for _, host in ipairs(call('HKEYS', HOSTS)) do
 	for _, key in ipairs(call('SMEMBERS', P .. 'k:' .. host)) do
 		if not seen[key] then
 			seen[key] = true
-			locks[#locks + 1] = read_lock(key, true)
+			locks[#locks + 1] = for_change(read_lock(key, true))
 		end
 	end
 end

@@ -47,7 +47,7 @@ local function remove_host(victim)
 	local locks, keys = {}, call('SMEMBERS', P .. 'k:' .. victim)
 	table.sort(keys)
 	for _, key in ipairs(keys) do
-		locks[#locks + 1] = read_lock(key, true)
+		locks[#locks + 1] = for_change(read_lock(key, true))
 	end
 	local base = tonumber(call('HGET', META, 'seqbase') or 0) or 0
 	local used = used_up(victim, base)

@@ -44,7 +44,7 @@ end
 local function lock_of(key, bulk)
 	local lock = by_key[key]
 	if not lock then
-		lock = read_lock(key, bulk)
+		lock = for_change(read_lock(key, bulk))
 		if lock then
 			by_key[key] = lock
 			locks[#locks + 1] = lock
@@ -128,10 +128,7 @@ for i, c in ipairs(covers) do
 	if out.n > 0 then
 		local head = num(out.n) .. ' ' .. ms .. ' '
 		local cover = { text = head .. concat(out) .. ' ' .. c.info, base = #head, n = out.n, ms = ms }
-		if out.n > MOST_INLINE then
-			write_set(c.key, HOST, cover)
-		end
-		note(c.key, 'c/' .. HOST, cover.set and concat({ num(out.n), ms, '*', c.info }, ' ') or cover.text)
+		note(c.key, 'c/' .. HOST, out.n > MOST_INLINE and write_set(c.key, HOST, cover) or cover.text)
 	end
 	reply[#reply + 1] = num(fence + i)
 end

@@ -40,14 +40,9 @@ end
 -- the record has no spans (see spans.lua).
 -- lock.queue: requests { host, ticket, mode, s, e, kind, field, value }, by ticket.
 -- Modes are '1' and '2'; kind is 'try', 'pass' (blocking, flag 2) or 'wait'.
--- What changed is collected and written by write_lock: del fields; sets that go;
--- changed hosts, whose cover is written; gone hosts that may have lost their last
--- record; fresh hosts with a new fence each, in fences; grants, busy requests.
 -- raw: the lock's HGETALL, if the caller has it. bulk: a key that cannot be read
 -- gives nil instead of an error, so that one damaged key does not keep a dead
 -- host's other locks for ever.
-local KINDS = { [48] = 'wait', [49] = 'try', [50] = 'pass', [51] = 'try' }	-- by the byte of FLAGS
-
 local function read_lock(key, bulk, raw)
 	local name = P .. 'n:' .. key
 	raw = raw or (bulk and try_call or call)('HGETALL', name)
@@ -76,13 +71,15 @@ local function read_lock(key, bulk, raw)
 		else					-- w/HOST/REQ: TICKET FLAGS START END MODE MS INFO
 			local slash, space = find(field, '/', 3, true), find(value, ' ', 1, true)
 			local ticket = slash and space and tonumber(sub(value, 1, space - 1))
-			local kind, mode = space and KINDS[byte(value, space + 1)], space and sub(value, space + 43, space + 43)
-			if ticket and kind and (mode == '1' or mode == '2') then
+			local mode = ticket and sub(value, space + 43, space + 43)
+			if mode == '1' or mode == '2' then
+				local flags = byte(value, space + 1) - 48
 				good = true
 				sorted = sorted and ticket > before
 				before = ticket
 				queue[#queue + 1] = { host = sub(field, 3, slash - 1), ticket = ticket, mode = mode, s = sub(value, space + 3, space + 21),
-					e = sub(value, space + 23, space + 41), kind = kind, field = field, value = value }
+					e = sub(value, space + 23, space + 41), kind = flags == 0 and 'wait' or flags == 2 and 'pass' or 'try',
+					field = field, value = value }
 			end
 		end
 		if not good and not bulk then
@@ -92,8 +89,7 @@ local function read_lock(key, bulk, raw)
 	if not sorted then
 		table.sort(queue, function(a, b) return a.ticket < b.ticket end)
 	end
-	return { key = key, name = name, covers = covers, queue = queue,
-		del = {}, del_sets = {}, changed = {}, gone = {}, fresh = {}, fences = {}, grants = {}, busy = {} }
+	return { key = key, name = name, covers = covers, queue = queue }
 end
 
 -- The request's id and its text.

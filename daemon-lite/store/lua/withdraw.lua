@@ -11,7 +11,7 @@ local refused = enter()
 if refused then
 	return refused
 end
-local lock = read_lock(ARGV[8])
+local lock = for_change(read_lock(ARGV[8]))
 local found = '0'
 for _, r in ipairs(lock.queue) do
 	if r.host == HOST and req_of(r) == ARGV[9] then
