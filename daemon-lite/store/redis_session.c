@@ -134,6 +134,7 @@ void redis_session_lost(struct store *store, const char *why)
 	store->session_serial = 0;
 	store->has_session = false;
 	store->needs_reassert = false;
+	store->inherited_good_ns = 0;
 	store->leave_first = true;
 	store->inc[0] = '\0';
 	store->gen = 0;
@@ -352,6 +353,11 @@ static void attach_first(struct store *store, bool joined, bool confirmed, const
 		return;
 	}
 	store->leave_first = false;
+	/* What is held here by the word of that session, nobody but the kernel knows any more; others may be granted it. */
+	if (joined && store->inherited_good_ns) {
+		redis_session_lost(store, "the store does not know the session of the agent before this one any more");
+		return;
+	}
 	if (!confirmed && reply->count > COVERS_AT && !inherits_lease(store)) {
 		redis_session_lost(store, "the store has forgotten what this host held before its agent started again, and the lease is over");
 		return;
