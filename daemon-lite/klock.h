@@ -31,12 +31,23 @@ int klock_probe(int fd, enum lock_mode want);
  */
 int klock_probe_records(int fd, struct extent at, struct extent bounds, struct lock_spans *spans, struct extent *ret_seen);
 
+/* How much may be asked by somebody who cannot wait. */
+struct klock_brief {
+	uint64_t until_ns;
+	unsigned sure;		/* questions that are asked in any case */
+};
+void klock_brief_begin(struct klock_brief *brief);
+bool klock_brief_is_over(const struct klock_brief *brief);
+
+/* The strongest mode of any record lock that others hold within `at`, in two questions. 0 or -errno. */
+int klock_strongest(int fd, struct extent at, enum lock_mode *ret_mode);
+
 /*
- * The same, but not for long where there are very many locks: *ret_rest is the end of `at` that was not looked through, with
- * the strongest mode that somebody has anywhere in it; it is not in *spans. Empty with MODE_NONE: all was looked through.
+ * As klock_probe_records(). Where that is too much to ask, *spans stays as it is and *ret_all is the strongest mode of
+ * any lock within `at`, and *ret_seen is `at`; else *ret_all is MODE_NONE.
  */
-int klock_probe_briefly(int fd, struct extent at, struct extent bounds, struct lock_spans *spans, struct extent *ret_seen,
-			struct lock_span *ret_rest);
+int klock_probe_briefly(int fd, struct extent at, struct extent bounds, struct klock_brief *brief, struct lock_spans *spans,
+			struct extent *ret_seen, enum lock_mode *ret_all);
 
 /* The first record lock within `at` that stands against `mode`, as F_OFD_GETLK says: *ret_lock (mode NONE: none), *ret_pid (l_pid; -1 for OFD). 0 or -errno. */
 int klock_getlk(int fd, struct extent at, enum lock_mode mode, struct lock_span *ret_lock, int *ret_pid);

@@ -7,7 +7,7 @@
  * share it, but nobody writes: either way the mode of each of its points is known, and
  * what is not known is left and right of it. So a part costs two questions for
  * each lock in it and one more, however the readers overlap. But the kernel goes through all locks of the
- * file for each question: where there are many, who cannot wait asks about a rest of the part as a whole.
+ * file for each question: where there are many, who cannot wait asks about the part as a whole.
  *
  * Must not take a lock, and must not walk over locks outside the part asked for:
  * there may be thousands. Locks that come and go meanwhile are seen or not; each
@@ -21,8 +21,8 @@
 
 #include "loop.h"
 
-#define BRIEF_LOCKS 128		/* so many are looked at one by one, however long that takes */
-#define BRIEF_NS 20000000u	/* more of them as long as this has not passed */
+#define BRIEF_SURE 256		/* questions that are asked however long they take */
+#define BRIEF_NS 20000000u	/* more of them until this has passed */
 
 /* --- asking ------------------------------------------------------------ */
 
@@ -48,43 +48,32 @@ static int unknown_push(struct unknown *unknown, uint64_t start, uint64_t end)
 	return 0;
 }
 
-/* What stands there at most, in two questions. */
-static int look_at_once(int fd, struct extent at, enum lock_mode *ret_mode)
+/* Whether there was too much to ask; a question is counted. */
+static bool too_many(struct klock_brief *brief)
 {
-	struct lock_span lock;
-	int pid, r = klock_getlk(fd, at, MODE_SH, &lock, &pid);
-
-	if (r == 0 && lock.mode == MODE_NONE)
-		r = klock_getlk(fd, at, MODE_EX, &lock, &pid);
-	if (r == 0)
-		*ret_mode = lock.mode;
-	return r;
+	if (!brief)
+		return false;
+	if (brief->sure) {
+		brief->sure--;
+		return false;
+	}
+	return klock_brief_is_over(brief);
 }
 
-/* All locks within `at`, but for a rest (NULL: none may be); *ret_reach: `at`, made larger by the locks that stick out. */
-static int walk(int fd, struct extent at, struct lock_spans *spans, struct extent *ret_reach, struct lock_span *ret_rest)
+/* All locks within `at`; *ret_reach: `at`, made larger by the locks that stick out. -E2BIG: there are too many. */
+static int walk(int fd, struct extent at, struct lock_spans *spans, struct extent *ret_reach, struct klock_brief *brief)
 {
-	uint64_t until_ns = ret_rest ? loop_now_ns() + BRIEF_NS : 0;
 	struct unknown unknown = { 0 };
 	struct extent reach = at;
-	size_t locks = 0;
 	int pid, r = unknown_push(&unknown, at.start, at.end);
 
 	while (r == 0 && unknown.count > 0) {
 		struct extent part = unknown.at[--unknown.count], seen;
 		struct lock_span lock;
 
-		if (ret_rest && locks >= BRIEF_LOCKS && loop_now_ns() > until_ns) {
-			/* The parts lie one behind the other, the last one rightmost at the bottom. */
-			ret_rest->at = (struct extent){ part.start, unknown.count ? unknown.at[0].end : part.end };
-			reach.end = EXTENT_END;	/* there is no looking for free room behind what is not known */
-			r = look_at_once(fd, ret_rest->at, &ret_rest->mode);
-			break;
-		}
-		r = klock_getlk(fd, part, MODE_EX, &lock, &pid);
+		r = too_many(brief) ? -E2BIG : klock_getlk(fd, part, MODE_EX, &lock, &pid);
 		if (r < 0 || lock.mode == MODE_NONE)
 			continue;
-		locks++;
 		if (lock.at.start < reach.start)
 			reach.start = lock.at.start;
 		if (lock.at.end > reach.end)
@@ -142,28 +131,65 @@ static int free_room(int fd, struct extent room, bool leftwards, uint64_t *ret_e
 	return 0;
 }
 
-int klock_probe_records(int fd, struct extent at, struct extent bounds, struct lock_spans *spans, struct extent *ret_seen)
-{
-	return klock_probe_briefly(fd, at, bounds, spans, ret_seen, NULL);
-}
-
-int klock_probe_briefly(int fd, struct extent at, struct extent bounds, struct lock_spans *spans, struct extent *ret_seen,
-			struct lock_span *ret_rest)
+static int probe(int fd, struct extent at, struct extent bounds, struct lock_spans *spans, struct extent *ret_seen, struct klock_brief *brief)
 {
 	struct extent reach, seen = at;
 	int r;
 
 	if (at.start >= at.end || bounds.end > EXTENT_END || !extent_contains(bounds, at))
 		return -EINVAL;
-	if (ret_rest)
-		*ret_rest = (struct lock_span){ .at = { at.end, at.end }, .mode = MODE_NONE };
-	r = walk(fd, at, spans, &reach, ret_rest);
+	r = walk(fd, at, spans, &reach, brief);
 	if (r == 0 && reach.start == at.start)
 		r = free_room(fd, (struct extent){ bounds.start, at.start }, true, &seen.start);
 	if (r == 0 && reach.end == at.end)
 		r = free_room(fd, (struct extent){ at.end, bounds.end }, false, &seen.end);
 	if (r == 0)
 		*ret_seen = seen;
+	return r;
+}
+
+int klock_probe_records(int fd, struct extent at, struct extent bounds, struct lock_spans *spans, struct extent *ret_seen)
+{
+	return probe(fd, at, bounds, spans, ret_seen, NULL);
+}
+
+void klock_brief_begin(struct klock_brief *brief)
+{
+	*brief = (struct klock_brief){ loop_now_ns() + BRIEF_NS, BRIEF_SURE };
+}
+
+bool klock_brief_is_over(const struct klock_brief *brief)
+{
+	return !brief->sure && loop_now_ns() > brief->until_ns;
+}
+
+int klock_strongest(int fd, struct extent at, enum lock_mode *ret_mode)
+{
+	struct lock_span lock;
+	int pid, r = klock_getlk(fd, at, MODE_SH, &lock, &pid);
+
+	if (r == 0 && lock.mode == MODE_NONE)
+		r = klock_getlk(fd, at, MODE_EX, &lock, &pid);
+	if (r == 0)
+		*ret_mode = lock.mode;
+	return r;
+}
+
+int klock_probe_briefly(int fd, struct extent at, struct extent bounds, struct klock_brief *brief, struct lock_spans *spans,
+			struct extent *ret_seen, enum lock_mode *ret_all)
+{
+	struct lock_spans found = { 0 };
+	int r = probe(fd, at, bounds, &found, ret_seen, brief);
+
+	*ret_all = MODE_NONE;
+	if (r == -E2BIG) {
+		*ret_seen = at;
+		r = klock_strongest(fd, at, ret_all);
+	} else {
+		for (size_t i = 0; r == 0 && i < found.count; i++)
+			r = lock_spans_add(spans, found.at[i].at, found.at[i].mode);
+	}
+	lock_spans_free(&found);
 	return r;
 }
 

@@ -234,16 +234,20 @@ static void note_missing(struct look_name *one, const struct lock_span *lock)
 	}
 }
 
+/* Where there are too many locks to look at each, only those are shown whose holders were seen. */
 static void probe_records(struct look_name *one, const struct name *name)
 {
 	struct lock_spans held = { 0 };
+	struct klock_brief brief;
 
 	if (!all_local(name))
 		return;
+	klock_brief_begin(&brief);
 	for (size_t i = 0; i < name->file_count; i++) {
+		enum lock_mode all;
 		struct extent seen;
 
-		klock_probe_records(name->files[i].fd, EXTENT_ALL, EXTENT_ALL, &held, &seen);
+		klock_probe_briefly(name->files[i].fd, EXTENT_ALL, EXTENT_ALL, &brief, &held, &seen, &all);
 	}
 	for (size_t i = 0; i < held.count; i++)
 		note_missing(one, &held.at[i]);

@@ -45,8 +45,9 @@ struct probe {			/* what is asked, of what */
 	struct cover_question *questions;
 	size_t question_count;
 	struct lock_spans held;
-	struct lock_spans rests; /* of each question, in order: what was not looked through, and the mode of all of it (NONE: nothing) */
+	struct lock_spans coarse; /* one for each question, in order: if there was too much to ask, the strongest mode in all of it */
 	size_t where;		/* the file where the strongest flock is */
+	size_t closely;		/* behind so many questions none was asked closely */
 	bool failed;		/* out of memory */
 };
 
@@ -78,10 +79,10 @@ static void probe_flock(struct probe *probe)
 		add(probe, EXTENT_ALL, held);
 }
 
-/* One question to one file; narrows `seen` to what was looked at in every file. *rest grows by what was not looked through. */
-static void probe_records(struct probe *probe, struct cover_question *q, int fd, struct lock_span *rest)
+/* One question to one file; narrows `seen` to what was looked at in every file. */
+static void probe_records(struct probe *probe, struct cover_question *q, int fd, struct klock_brief *brief, enum lock_mode *most)
 {
-	struct lock_span unseen = { .at = { q->at.end, q->at.end } };
+	enum lock_mode all = MODE_NONE;
 	struct extent seen = q->at;
 	struct lock_span lock;
 	int err, pid;
@@ -91,45 +92,81 @@ static void probe_records(struct probe *probe, struct cover_question *q, int fd,
 		if (!err && lock.mode != MODE_NONE)
 			add(probe, q->at, MODE_EX);
 	} else {
-		err = klock_probe_briefly(fd, q->at, q->bounds, &probe->held, &seen, &unseen);
+		err = klock_probe_briefly(fd, q->at, q->bounds, brief, &probe->held, &seen, &all);
 	}
 	if (err) {
 		add(probe, q->at, MODE_EX);
 		seen = q->at;
 	}
 	q->seen = extent_common(q->seen, seen);
-	if (unseen.at.start < rest->at.start)
-		rest->at.start = unseen.at.start;
-	rest->mode = mode_max(rest->mode, unseen.mode);
+	*most = mode_max(*most, all);
 }
 
-/* Up to where the point was looked through by any question; the point itself if by none, then *ret_next is where one begins. */
-static uint64_t looked_through(const struct probe *probe, uint64_t point, uint64_t *ret_next)
+static void note_coarse(struct probe *probe, const struct cover_question *q, enum lock_mode mode)
 {
-	for (size_t i = 0; i < probe->question_count; i++) {
-		const struct cover_question *q = &probe->questions[i];
-		struct extent exact = { q->at.start, q->any ? q->at.start : probe->rests.at[i].at.start };
+	if (lock_spans_append(&probe->coarse, (struct lock_span){ .at = q->at, .mode = mode }))
+		probe->failed = true;
+}
 
-		if (exact.start <= point && point < exact.end)
-			return exact.end;
-		if (exact.start > point && exact.start < exact.end && exact.start < *ret_next)
-			*ret_next = exact.start;
+/* Questions from the i-th on that are about one thing, asked as one of all their parts and what lies between. Returns the next one's index. */
+static size_t probe_together(struct probe *probe, size_t i)
+{
+	const struct cover_question *first = &probe->questions[i];
+	struct extent at = first->at;
+	enum lock_mode most = MODE_NONE;
+	size_t end = i;
+
+	for (; end < probe->question_count; end++) {
+		struct cover_question *q = &probe->questions[end];
+
+		if (q->any || q->want != first->want || q->demand != first->demand)
+			break;
+		q->seen = q->at;
+		at.start = q->at.start < at.start ? q->at.start : at.start;
+		at.end = q->at.end > at.end ? q->at.end : at.end;
+	}
+	for (size_t k = 0; k < probe->file_count; k++) {
+		enum lock_mode mode = MODE_EX;
+
+		klock_strongest(probe->files[k].fd, at, &mode);
+		most = mode_max(most, mode);
+	}
+	for (; i < end; i++)
+		note_coarse(probe, &probe->questions[i], most);
+	return end;
+}
+
+/* Up to where the point was looked at closely by any question; the point itself if by none, then *ret_next is where one begins. */
+static uint64_t looked_at(const struct probe *probe, uint64_t point, uint64_t *ret_next)
+{
+	for (size_t i = 0; i < probe->closely; i++) {
+		const struct cover_question *q = &probe->questions[i];
+
+		if (q->any || probe->coarse.at[i].mode != MODE_NONE)
+			continue;
+		if (q->at.start <= point && point < q->at.end)
+			return q->at.end;
+		if (q->at.start > point && q->at.start < *ret_next)
+			*ret_next = q->at.start;
 	}
 	return point;
 }
 
-/* A rest counts as held throughout, but for what another question has looked through: it may be the whole of a try, and free. */
-static void add_rests(struct probe *probe)
+/*
+ * What was asked about as a whole counts as held throughout, and who asked for it needs all of it. But a part of it that another
+ * question has looked at closely may be all that a try wants, and free.
+ */
+static void add_coarse(struct probe *probe)
 {
-	for (size_t i = 0; i < probe->rests.count && !probe->failed; i++) {
-		const struct lock_span *rest = &probe->rests.at[i];
-		uint64_t point = rest->at.start;
+	for (size_t i = 0; i < probe->coarse.count && !probe->failed; i++) {
+		const struct lock_span *coarse = &probe->coarse.at[i];
+		uint64_t point = coarse->at.start;
 
-		while (rest->mode != MODE_NONE && point < rest->at.end) {
-			uint64_t next = rest->at.end, end = looked_through(probe, point, &next);
+		while (coarse->mode != MODE_NONE && point < coarse->at.end) {
+			uint64_t next = coarse->at.end, end = looked_at(probe, point, &next);
 
 			if (end == point) {
-				add(probe, (struct extent){ point, next }, rest->mode);
+				add(probe, (struct extent){ point, next }, coarse->mode);
 				end = next;
 			}
 			point = end;
@@ -139,24 +176,30 @@ static void add_rests(struct probe *probe)
 
 static void probe_run(struct probe *probe)
 {
+	struct klock_brief brief;
+	size_t i = 0;
+
 	if (!probe->records) {
 		probe_flock(probe);
 		return;
 	}
-	for (size_t i = 0; i < probe->question_count; i++) {
+	klock_brief_begin(&brief);
+	while (i < probe->question_count && !probe->failed) {
 		struct cover_question *q = &probe->questions[i];
-		struct lock_span rest = { .at = { q->at.end, q->at.end } };
+		enum lock_mode most = MODE_NONE;
 
+		if (!q->any && klock_brief_is_over(&brief)) {
+			i = probe_together(probe, i);
+			continue;
+		}
 		q->seen = q->bounds;
 		for (size_t k = 0; k < probe->file_count; k++)
-			probe_records(probe, q, probe->files[k].fd, &rest);
-		if (lock_spans_append(&probe->rests, rest)) {
-			probe->failed = true;
-			break;
-		}
+			probe_records(probe, q, probe->files[k].fd, &brief, &most);
+		note_coarse(probe, q, most);
+		probe->closely = ++i;
 	}
-	add_rests(probe);
-	lock_spans_free(&probe->rests);
+	add_coarse(probe);
+	lock_spans_free(&probe->coarse);
 }
 
 /* Drops files that nobody can lock any more: deleted, free, and not the only one. */
