@@ -51,13 +51,13 @@ static void start(struct deadlock_looks *looks);
 
 /* --- who waits --- */
 
-/* Where a blocking call for a record lock stands with the cover; NULL if it is none, or has not got so far. */
+/* Where a blocking call for a record lock stands with the cover; NULL if it is none, or does not wait for an answer. */
 static const struct cover_request *request_of(const struct client *client)
 {
 	const struct cover *cover;
 
 	if (client->closed || !client->name || client->msg.family == FAMILY_FLOCK || (client->msg.flags & WIRE_FLAG_NONBLOCK) ||
-	    (client->state != CLIENT_WAIT && client->state != CLIENT_GO))
+	    client->state != CLIENT_WAIT)
 		return NULL;
 	cover = &client->name->cover;
 	for (size_t i = 0; i < cover->request_count; i++)
@@ -70,7 +70,7 @@ static bool waits_in_store(const struct client *client)
 {
 	const struct cover_request *request = request_of(client);
 
-	return request && client->state == CLIENT_WAIT && request->state == REQUEST_ASKED;
+	return request && request->state == REQUEST_ASKED;
 }
 
 struct client *deadlock_client(struct agent *agent, uint64_t id)
@@ -101,14 +101,31 @@ static bool has_ended(const struct client *client)
 	return client->process.fd >= 0 && poll(&poll_fd, 1, 0) > 0;
 }
 
+/* A blocking POSIX call that was told GO and has not come back. Its GO may have lapsed: then it has no name any more. */
+static bool may_be_in_kernel(const struct client *client)
+{
+	return client->state == CLIENT_GO && client->msg.family == FAMILY_POSIX && !(client->msg.flags & WIRE_FLAG_NONBLOCK);
+}
+
 /* The client of a wait that was looked at, if it waits as it did. */
 static struct client *client_of(struct agent *agent, const struct proc_wait *wait)
 {
 	struct client *client = client_find(agent, wait->id);
 
-	if (!client || has_ended(client) || (wait->asked ? !waits_in_store(client) : client->state != CLIENT_GO || !client->name))
-		return NULL;
-	return client;
+	return client && !has_ended(client) && (wait->asked ? waits_in_store(client) : may_be_in_kernel(client)) ? client : NULL;
+}
+
+/* The files on which it may wait in the kernel; none: any. */
+static int note_inodes(struct proc_wait *wait, const struct client *client)
+{
+	const struct name *name = client->lapsed ? name_find(client->agent, client->lapsed) : client->name;
+
+	wait->inodes = calloc(name ? name->file_count + 1 : 1, sizeof *wait->inodes);
+	if (!wait->inodes)
+		return -ENOMEM;
+	for (size_t i = 0; name && i < name->file_count; i++)
+		wait->inodes[wait->inode_count++] = name->files[i].id.ino;
+	return 0;
 }
 
 static int note_client(struct look *look, const struct client *client)
@@ -130,13 +147,8 @@ static int note_client(struct look *look, const struct client *client)
 		proc->waits = waits;
 		proc->wait_cap = cap;
 	}
-	if (!wait.asked) {
-		wait.inodes = calloc(client->name->file_count + 1, sizeof *wait.inodes);
-		if (!wait.inodes)
-			return -ENOMEM;
-		for (size_t i = 0; i < client->name->file_count; i++)
-			wait.inodes[wait.inode_count++] = client->name->files[i].id.ino;
-	}
+	if (!wait.asked && note_inodes(&wait, client))
+		return -ENOMEM;
 	proc->in_kernel = proc->in_kernel || (wait.posix && wait.asked);
 	proc->waits[proc->wait_count++] = wait;
 	return 0;
@@ -156,7 +168,7 @@ static int note_clients(struct look *look)
 		while (!err && (node = hash_walk(&agent->clients, node))) {
 			const struct client *client = hash_entry(node, struct client, node);
 
-			if (go ? client->state == CLIENT_GO && client->msg.family == FAMILY_POSIX && request_of(client) : waits_in_store(client))
+			if (go ? may_be_in_kernel(client) : waits_in_store(client))
 				err = note_client(look, client);
 		}
 	}
@@ -279,7 +291,7 @@ static void put_waits(struct part *part)
 			wait->owner = PROC_NOBODY;
 			continue;
 		}
-		put_wait(part, wait, client ? client->name->key : "");
+		put_wait(part, wait, client && client->name ? client->name->key : "");
 	}
 }
 

@@ -219,6 +219,8 @@ static struct proc_wait *known_wait(struct proc_look *look, const struct queued 
 
 		if (!wait->id || wait->asked || wait->ino || wait->pid != queued->pid || wait->mode != queued->mode || !extent_equal(wait->at, queued->at))
 			continue;
+		if (!wait->inode_count)
+			return wait;
 		for (size_t k = 0; k < wait->inode_count; k++)
 			if (wait->inodes[k] == queued->ino)
 				return wait;

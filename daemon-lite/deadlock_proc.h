@@ -21,7 +21,7 @@ struct proc_wait {
 	bool asked;		/* waits in the store; else it has a GO and is looked for in the kernel's queue */
 	enum lock_mode mode;
 	struct extent at;
-	ino_t *inodes;		/* with a GO: the file is one of these; owned by the caller */
+	ino_t *inodes;		/* with a GO: the file is one of these (none: any); owned by the caller */
 	size_t inode_count;
 
 	/* Found. id 0: somebody else who waits in the kernel */
