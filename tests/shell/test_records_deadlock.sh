@@ -270,7 +270,7 @@ test_reader_is_not_refused_because_a_writer_waits_before_it() {
 }
 
 test_random_owners_that_lock_in_one_order_are_never_refused() {
-	local host pids= rc worst=0 n=0 seed=${SEED:-$RANDOM} began
+	local host pids='' rc worst=0 n=0 seed=${SEED:-$RANDOM} began
 	echo "    SEED=$seed DEADLOCK_RUNS=$DEADLOCK_RUNS"
 	began=$(now_us)
 	for host in A B C; do

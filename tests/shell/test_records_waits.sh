@@ -71,7 +71,7 @@ test_writer_is_not_starved_by_readers_of_other_hosts() {
 }
 
 test_writer_gets_its_turn_while_readers_of_two_hosts_come_and_go() {
-	local host pids= began took
+	local host pids='' began took
 	skip_unless 'Linux may starve it' not_control && return
 	for host in A C; do
 		: >"$(seen $host f)"

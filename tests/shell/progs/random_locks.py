@@ -360,6 +360,9 @@ class Run:
         """The kernel refuses who closes the cycle; over hosts it may be another one of those who wait. Then the worlds part."""
         self.over = True
         self.blocked[w] = (line, wait, [self.kernel[w]])
+        if not self.is_in_a_cycle(w):           # it leads through the wait of an OFD lock: Linux sees some of these, the library none
+            self.log.append('%d (%s) %s: EDEADLK through an OFD wait' % (w, self.spread[w].host, line))
+            return
         end = time.monotonic() + 5
         victims = []
         while time.monotonic() < end and not victims:
