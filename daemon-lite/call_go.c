@@ -11,7 +11,9 @@
 #include "../config/config.h"
 #include "client.h"
 #include "deadlock.h"
+#include "holders.h"
 #include "klock.h"
+#include "name.h"
 #include "waiters.h"
 
 #define OFFER_AFTER_NS 5000000u		/* a shorter wait needs no OFFER: stopping just then is as rare as stopping after GO */
@@ -56,9 +58,18 @@ static void go_grows_old(struct client *client)
 		call_set_timer(client, GO_NS);
 }
 
+/* The l_pid of the caller's own locks; 0: it has none. Of a description that has locks nobody can tell which ones. */
+static pid_t own_pid(const struct client *client)
+{
+	if (client->msg.family == FAMILY_POSIX)
+		return client->cred.pid;
+	return holders_fd_mode(client->cred.pid, client->msg.fd_number, true) != MODE_NONE ? -1 : 0;
+}
+
 /*
  * Whether the program is going to wait in the kernel for a record lock. Then its GO must not
  * keep the whole range from others: on Linux a wait keeps nobody from the parts that nobody holds.
+ * But for its own locks it does not wait, and where that has cost it its cover before, it would for ever.
  */
 static bool will_wait(const struct client *client)
 {
@@ -66,13 +77,28 @@ static bool will_wait(const struct client *client)
 	struct lock_span lock;
 	int pid;
 
-	if (!name->records || (client->msg.flags & WIRE_FLAG_NONBLOCK) || !name_is_local(name))
+	if (!name->records || (client->msg.flags & (WIRE_FLAG_NONBLOCK | WIRE_FLAG_AGAIN)) || !name_is_local(name))
 		return false;
 	for (size_t i = 0; i < name->file_count; i++)
 		if (!klock_getlk(name->files[i].fd, client->at, (enum lock_mode)client->msg.mode, &lock, &pid) &&
-		    lock.mode != MODE_NONE)
+		    lock.mode != MODE_NONE &&
+		    klock_others_hold(name->files[i].fd, client->at, (enum lock_mode)client->msg.mode, own_pid(client)))
 			return true;
 	return false;
+}
+
+/* A wait in the kernel that may be part of a deadlock. */
+static void waits_long(struct client *client)
+{
+	struct name *name = client->lapsed ? name_find(client->agent, client->lapsed) : client->name;
+
+	if (name)
+		name_waits_step_aside(name);
+	if (!client->looked)
+		deadlock_check(client->agent);	/* at the first time; later it looks by itself */
+	client->looked = true;
+	if (client->lapsed)
+		call_set_timer(client, GO_NS);
 }
 
 void call_timer_fired(struct loop_timer *timer)
@@ -100,9 +126,8 @@ void call_timer_fired(struct loop_timer *timer)
 		return;
 	case CLIENT_GO:
 		client_watch_process(client);
-		if (client->msg.family == FAMILY_POSIX && !(client->msg.flags & WIRE_FLAG_NONBLOCK) && !client->looked)
-			deadlock_check(client->agent);	/* at the first time; later it looks by itself */
-		client->looked = true;
+		if (client->msg.family == FAMILY_POSIX && !(client->msg.flags & WIRE_FLAG_NONBLOCK))
+			waits_long(client);
 		go_grows_old(client);
 		return;
 	default:

@@ -38,6 +38,7 @@
 #define STACK_SIZE (256 * 1024)
 #define CANCEL_AGAIN_NS 1000000ull
 #define ASK_AGAIN_NS 10000000	/* a wait that the kernel has no queue for */
+#define ASIDE_NS 5000000	/* so long it is out of the queue that stepped aside */
 
 static int cancel_signal(void)
 {
@@ -284,7 +285,7 @@ struct klock_wait {
 	int err;
 	void (*done)(void *arg, int err);
 	void *arg;
-	atomic_bool cancelled;
+	atomic_bool cancelled, aside;
 	pthread_mutex_t lock;	/* guards thread and running */
 	pthread_t thread;
 	bool running;
@@ -361,6 +362,8 @@ static void wait_task(struct task *task)
 	pthread_mutex_unlock(&wait->lock);
 
 	do {
+		if (atomic_exchange(&wait->aside, false))
+			nanosleep(&(struct timespec){ .tv_nsec = ASIDE_NS }, NULL);
 		err = atomic_load(&wait->cancelled) ? -ECANCELED : take(wait, by_asking);
 	} while (err == -EINTR);
 	/* Also after an error: a flock that was to be converted is not "nothing held". */
@@ -395,6 +398,7 @@ int klock_wait_start(struct loop *loop, int fd, bool records, struct extent at, 
 	wait->done = done;
 	wait->arg = arg;
 	atomic_init(&wait->cancelled, false);
+	atomic_init(&wait->aside, false);
 	pthread_mutex_init(&wait->lock, NULL);
 	r = pool_run(&wait->task);
 	if (r < 0) {
@@ -420,6 +424,12 @@ static void on_again(struct loop_timer *timer)
 
 	wait_signal(wait);
 	loop_timer_set(wait->loop, timer, loop_now_ns() + CANCEL_AGAIN_NS);
+}
+
+void klock_wait_step_aside(struct klock_wait *wait)
+{
+	atomic_store(&wait->aside, true);
+	wait_signal(wait);
 }
 
 void klock_wait_cancel(struct klock_wait *wait)

@@ -59,6 +59,12 @@ int klock_getlk(int fd, struct extent at, enum lock_mode mode, struct lock_span 
 enum lock_mode klock_owner_mode(int fd, struct extent at, pid_t pid);
 
 /*
+ * Whether a lock of somebody else than `pid` (l_pid; 0: of anybody) stands against `mode` within `at`. One that shares a part with a lock
+ * of `pid`, or that comes behind very many of them, may be missed.
+ */
+bool klock_others_hold(int fd, struct extent at, enum lock_mode mode, pid_t pid);
+
+/*
  * Starts a thread that waits until nobody's lock stands against `mode` within `at`:
  * by taking it on fd (flock, or F_OFD_SETLKW if records) and dropping it at once. fd stays the caller's and must live
  * until the wait is over. A description that is not open for writing cannot wait in F_WRLCK: then the thread asks each 10 ms.
@@ -68,6 +74,12 @@ int klock_wait_start(struct loop *loop, int fd, bool records, struct extent at, 
 		     struct klock_wait **ret_wait);
 /* Interrupts the wait: `done` still runs exactly once, with -ECANCELED or 0 (it was faster). */
 void klock_wait_cancel(struct klock_wait *wait);
+
+/*
+ * Leaves the kernel's queue for a moment and comes back at its end. For a POSIX lock's wait that has queued behind this one: the kernel
+ * looks for deadlocks only among POSIX waits that are not behind an open file description's, and only when one begins; it begins anew by this.
+ */
+void klock_wait_step_aside(struct klock_wait *wait);
 
 /* Runs fn(arg) on a helper thread, then done(arg) on the loop's thread. For calls that can block. Threads are kept for reuse, as many as run at once, at most 64; more wait in line. */
 int helper_run(struct loop *loop, void (*fn)(void *arg), void (*done)(void *arg), void *arg);

@@ -218,3 +218,25 @@ enum lock_mode klock_owner_mode(int fd, struct extent at, pid_t pid)
 	free(unknown.at);
 	return r < 0 ? MODE_EX : most;
 }
+
+bool klock_others_hold(int fd, struct extent at, enum lock_mode mode, pid_t pid)
+{
+	struct unknown unknown = { 0 };
+	int owner, steps = 0;
+	bool others = false;
+
+	if (unknown_push(&unknown, at.start, at.end))
+		return false;
+	while (unknown.count > 0 && !others && ++steps <= OWNER_STEPS) {
+		struct extent part = unknown.at[--unknown.count];
+		struct lock_span lock;
+
+		if (klock_getlk(fd, part, mode, &lock, &owner))
+			break;
+		others = lock.mode != MODE_NONE && owner != pid;
+		if (lock.mode != MODE_NONE && (unknown_push(&unknown, lock.at.end, part.end) || unknown_push(&unknown, part.start, lock.at.start)))
+			break;
+	}
+	free(unknown.at);
+	return others;
+}

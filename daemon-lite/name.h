@@ -24,6 +24,7 @@ void name_close_file(struct name *name, struct name_file *file);
 void name_probe_now(struct name *name);
 void name_wait_start(struct name *name, unsigned slot, struct extent at, enum lock_mode mode);
 void name_wait_cancel(struct name *name, unsigned slot);
+void name_waits_step_aside(struct name *name);	/* so that the kernel sees a deadlock among programs here */
 void name_free_waits(struct name *name);
 /* Something could not be started: again in a moment. */
 void name_retry(struct name *name);

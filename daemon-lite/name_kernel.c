@@ -426,6 +426,13 @@ void name_wait_cancel(struct name *name, unsigned slot)
 		klock_wait_cancel(wait->running);
 }
 
+void name_waits_step_aside(struct name *name)
+{
+	for (size_t i = 0; i < name->wait_count; i++)
+		if (name->waits[i]->running)
+			klock_wait_step_aside(name->waits[i]->running);
+}
+
 /* --- when something could not be started --- */
 
 void name_retry(struct name *name)

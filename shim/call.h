@@ -38,6 +38,7 @@ struct call {
 	bool taking;		/* the real call may have taken a lock that nobody has confirmed yet */
 	uintptr_t frame;	/* for left.h */
 	uint64_t stamp;		/* of the rules that named the path */
+	bool again;		/* a lock that was taken had to be undone */
 	bool asked;		/* the agent has been asked before */
 	uint64_t dev, ino;	/* what the descriptor was when the call began */
 	struct reach reach;

@@ -59,8 +59,10 @@ static int ask_standing(struct call *call, int socket)
 /* Keeps the lock that was taken if it was confirmed (err is 0); else it must not be held, neither now nor by the program's ignorance. */
 static int keep_or_undo(struct call *call, int err)
 {
-	if (err != 0)
+	if (err != 0) {
 		call->ops->undo(call);
+		call->again = true;
+	}
 	call->taking = false;
 	return err == -ESTALE || err == -ENOTSUP ? VOID : err;
 }

@@ -37,7 +37,7 @@ int talk_send_call(const struct call *call, int socket, enum wire_type type)
 	wire_init(&msg, type);
 	msg.family = (uint16_t)call->family;
 	msg.mode = (uint16_t)call->mode;
-	msg.flags = call->nonblock ? WIRE_FLAG_NONBLOCK : 0;
+	msg.flags = (call->nonblock ? WIRE_FLAG_NONBLOCK : 0) | (call->again ? WIRE_FLAG_AGAIN : 0);
 	msg.fd_number = call->fd;
 	msg.start = (int64_t)call->at.start;
 	msg.len = extent_len(call->at);

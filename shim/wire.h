@@ -92,6 +92,7 @@ enum wire_family {
 #define WIRE_HELD_UNKNOWN 0xff	/* in mode of WIRE_HELD */
 
 #define WIRE_FLAG_NONBLOCK 1u	/* LOCK_NB: answer, never wait */
+#define WIRE_FLAG_AGAIN 2u	/* this call had a GO that did not keep its cover, and had to undo its lock: it needs one that does */
 
 struct wire_msg {
 	uint32_t magic;		/* WIRE_MAGIC */
