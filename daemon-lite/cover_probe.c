@@ -89,6 +89,7 @@ static enum lock_mode floor_at(const struct cover *c, const struct cover_questio
 			       uint64_t point, uint64_t *end)
 {
 	enum lock_mode floor = q->want < MODE_EX && RULE(RULE_FLOOR) ? MODE_SH : MODE_NONE;	/* readers were not asked for */
+	enum lock_mode go = go_at(c, point, end);
 	size_t i = lock_spans_find(held, point);
 
 	if (i < held->count && held->at[i].at.start <= point) {
@@ -98,7 +99,7 @@ static enum lock_mode floor_at(const struct cover *c, const struct cover_questio
 	} else if (i < held->count && held->at[i].at.start < *end) {
 		*end = held->at[i].at.start;
 	}
-	return mode_max(floor, go_at(c, point, end));
+	return RULE(RULE_FLOOR) ? mode_max(floor, go) : floor;
 }
 
 /* What may go of the cover by this question's answer, added to parts. */

@@ -178,7 +178,9 @@ static bool waits_in_order(const struct ends *e, int h, int p)
 				continue;
 			if (e->def->scenario->records && g != h && e->w->host[g].progs[q].state == P_KERNEL)
 				return true;
-			if (e->stuck[g][q] ? !strict || !holds_against(e->w, h, call->desc, other) : !strict && waits_for_lock(e, g, q))
+			if (strict && (g == h || holds_against(e->w, h, call->desc, other)))
+				continue;	/* a host's own requests have no order, and who waits for this one must let it pass */
+			if (e->stuck[g][q] || (!strict && waits_for_lock(e, g, q)))
 				return true;
 		}
 	}
