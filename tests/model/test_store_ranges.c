@@ -109,6 +109,19 @@ static void test_a_request_that_may_pass_waits_for_covers_only(void **state)
 	assert_string_equal(next_push(), "B: R r:x [10-12)2/2");
 }
 
+static void test_a_request_that_may_pass_is_granted_beside_one_of_its_host_that_may_not(void **state)
+{
+	(void)state;
+	two_ranges();
+	assert_string_equal(RANGE("C", "1", 0, 10, "2"), "queued");
+	next_push();
+	assert_string_equal(RANGE("B", "2", 0, 5, "2"), "queued");
+	next_push();
+	assert_string_equal(REQUEST("B", "r:x", "3", 0, 5, "2", "2"), "queued");
+	assert_string_equal(GIVE_PART("A", "r:x", 0, 5, "0", 1), "cover - -");
+	assert_string_equal(next_push(), "B: G r:x 3 [0-5)2/3 [0-5)2/3");
+}
+
 static void test_a_request_that_waits_may_pass_when_it_is_asked_again(void **state)
 {
 	(void)state;
@@ -204,6 +217,22 @@ static void test_many_spans_lie_in_a_set_until_few_are_left(void **state)
 	assert_string_equal(command("EXISTS " TEST_PREFIX "s:A/r:x"), "0");
 }
 
+static void test_what_one_call_has_given_back_of_a_set_does_not_hide_the_rest(void **state)
+{
+	(void)state;
+	interleave(40);
+	assert_string_equal(AS("B", LUA_LEAVE, ""), "left");
+	assert_string_equal(RANGE("C", "1", 0, END, "2"), "queued");
+	next_push();
+	assert_string_equal(GIVE_PART("A", "r:x", 200, END, "0", 1000), "cover - -");
+	assert_string_equal(command("HEXISTS " TEST_PREFIX "n:r:x c/C"), "0");
+	assert_string_equal(GIVE_PART("A", "r:x", 40, 1000, "0", 1000), "cover - -");
+	assert_string_equal(GIVE_PART("A", "r:x", 0, 25, "0", 1000), "cover - -");
+	assert_string_equal(GIVE_PART("A", "r:x", 25, 26, "0", 1000), "cover - -");
+	assert_string_equal(GIVE_PART("A", "r:x", 0, 1000, "0", 1000), "cover - -");
+	assert_string_equal(next_push(), "C: G r:x 1 [0-*)2/81 -");
+}
+
 static void test_a_cover_in_a_set_becomes_one_span_when_nobody_else_is_left(void **state)
 {
 	const char *text;
@@ -255,10 +284,12 @@ int main(void)
 		STORE_TEST(test_readers_share_a_range_and_a_writer_of_another_one_does_not_mind),
 		STORE_TEST(test_a_recall_is_left_out_only_if_the_very_same_part_was_told),
 		STORE_TEST(test_a_request_that_may_pass_waits_for_covers_only),
+		STORE_TEST(test_a_request_that_may_pass_is_granted_beside_one_of_its_host_that_may_not),
 		STORE_TEST(test_a_request_that_waits_may_pass_when_it_is_asked_again),
 		STORE_TEST(test_a_grant_refuses_only_the_tries_that_its_own_range_conflicts_with),
 		STORE_TEST(test_at_the_end_of_grace_old_parts_of_a_cover_are_recalled_too),
 		STORE_TEST(test_many_spans_lie_in_a_set_until_few_are_left),
+		STORE_TEST(test_what_one_call_has_given_back_of_a_set_does_not_hide_the_rest),
 		STORE_TEST(test_a_cover_in_a_set_becomes_one_span_when_nobody_else_is_left),
 		STORE_TEST(test_a_set_that_does_not_fit_its_record_is_an_error),
 	};
