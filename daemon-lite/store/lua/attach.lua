@@ -63,7 +63,7 @@ for _, lock in ipairs(locks) do
 			end
 		end
 		sweep(lock)
-		pump(lock)
+		pump(lock, FIRST, LAST)
 		write_lock(lock)
 	end
 	local cover = lock.covers[HOST]

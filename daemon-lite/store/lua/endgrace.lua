@@ -45,7 +45,7 @@ for _, lock in ipairs(locks) do
 	for _, host in ipairs(silent) do
 		drop_host(lock, host)
 	end
-	pump(lock)
+	pump(lock, FIRST, LAST)
 	write_lock(lock)
 	for host in pairs(lock.covers) do
 		tell(lock, host)

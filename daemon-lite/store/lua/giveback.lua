@@ -112,7 +112,7 @@ end
 
 local lock = for_change(read_lock(key, false, raw))
 if parts ~= '' and lock.covers[HOST] and reduce_cover(lock, HOST, parts) then
-	pump(lock)
+	pump(lock, sub(parts, 1, 19), sub(parts, -39, -21))
 	write_lock(lock)
 end
 local cover = lock.covers[HOST]

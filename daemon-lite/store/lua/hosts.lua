@@ -60,7 +60,7 @@ local function remove_host(victim)
 	known[victim] = false
 	for _, lock in ipairs(locks) do
 		drop_host(lock, victim)
-		pump(lock)
+		pump(lock, FIRST, LAST)
 		write_lock(lock)
 	end
 end

@@ -1,18 +1,29 @@
 -- SPDX-License-Identifier: MIT
 -- Granting. Part of the rules, behind change.lua: --#pump.
 
--- Grants what can be granted, by ticket. Never in grace.
-local function pump(lock)
+-- Grants what can be granted, by ticket, where something has become free: within
+-- [from, to). Never in grace. What does not overlap that waits as before, and is
+-- looked at only as far as it stands before something that does: of many who wait
+-- for parts of their own, one give-back concerns few.
+local function pump(lock, from, to)
 	local queue = lock.queue
 	if grace == '1' or #queue == 0 then
 		return
 	end
+	local low, high = to, from		-- as far as those reach that overlap it
+	for i = 1, #queue do
+		local r = queue[i]
+		if r.s < to and from < r.e then
+			low, high = r.s < low and r.s or low, r.e > high and r.e or high
+		end
+	end
 	local stay = {}		-- who waits and stays, blocking; none that the others in it make needless
+	local gone = false
 	for i = 1, #queue do
 		local r = queue[i]
 		local host, s, e, mode, kind = r.host, r.s, r.e, r.mode, r.kind
-		if not r.dropped then	-- a try that was refused in this pass
-			local blocked, covered, needless, within = false, false, false, nil
+		if s < high and low < e and not r.dropped then	-- dropped: a try that was refused in this pass
+			local blocked, covered, needless, within = s >= to or from >= e, false, false, nil
 			for k = 1, kind == 'try' and 0 or #stay do
 				local q = stay[k]
 				if q.host == host then
@@ -43,10 +54,14 @@ local function pump(lock)
 					raise_cover(lock, host, s, e, mode, match(r.value, '^%d+ %d %d+ %d+ %d %d+ (.*)$') or '')
 					refuse_tries(lock, host, s, e, mode)
 					lock.grants[#lock.grants + 1] = r
+				else
+					gone = true
 				end
 			end
 		end
 	end
 	sweep(lock)
+	if gone and (from > FIRST or to < LAST) then	-- others may have waited behind it
+		pump(lock, FIRST, LAST)
+	end
 end
-
