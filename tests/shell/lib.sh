@@ -377,7 +377,7 @@ waits() {
 	read -r number rest 2>/dev/null <"/proc/${ACTOR_PID[$1]}/syscall" || return 1
 	case "$number $rest" in
 	73\ *) return 0 ;;			# flock
-	72\ 0x*\ 0x7\ * | 72\ 0x*\ 0x26\ *) return 0 ;;	# fcntl: F_SETLKW, F_OFD_SETLKW
+	72\ 0x*\ 0x7\ * | 72\ 0x*\ 0x26\ *) grep -q '^State:.S' "/proc/${ACTOR_PID[$1]}/status"; return ;;	# fcntl: F_SETLKW, F_OFD_SETLKW (D: for a reader of /proc/locks)
 	esac
 	case $number in
 	45 | 47 | 7 | 271 | 23 | 270) waits_long "$1" "$number $rest" ;;
