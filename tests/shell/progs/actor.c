@@ -410,6 +410,10 @@ static void command(char *line)
 		answer_call(close(fd));
 	} else if (!strcmp(word, "dup")) {
 		answer_call(slot_add(dup(fd)));
+	} else if (!strcmp(word, "dup2")) {	/* dup2 FROM TO: slots; TO's descriptor becomes another's */
+		int to = atoi(save);
+
+		answer_call(to >= 0 && to < slot_count ? dup2(fd, slots[to]) : -1);
 	} else if (!strcmp(word, "fork")) {	/* fork SLOT hold|unlock|closerange|closefrom|daemon: the child's pid */
 		answer_call(child_of_fork(save, fd));
 	} else if (!strcmp(word, "spawn") || !strcmp(word, "vfork")) {	/* spawn PROGRAM: run with the argument 1000 */
