@@ -130,7 +130,7 @@ static void epilogue(struct x_world *w, const struct x_def *def)
 /* Looks at a world in which nothing but faults is left. */
 static void at_end(const struct x_world *end, const struct x_def *def, struct x_world *ret_world)
 {
-	*ret_world = *end;
+	x_world_copy(ret_world, end);
 	x_world_check_end(ret_world, def);
 	if (!ret_world->violation)
 		epilogue(ret_world, def);
@@ -182,7 +182,7 @@ void x_search_all(const struct x_def *def, double seconds, struct x_result *ret_
 			trace_of(r, frames, depth);
 			break;
 		}
-		g->world = f->world;
+		x_world_copy(&g->world, &f->world);
 		x_world_do(&g->world, def, f->steps[f->next++]);
 		r->steps++;
 		if (g->world.violation) {
@@ -327,10 +327,10 @@ void x_shrink_and_print(const struct x_def *def, struct x_result *result)
 		for (int p = 0; p < X_PROGS - 1; p++)
 			if (s->script[h][p])
 				printf("host %d program %d: %s\n", h, p, s->script[h][p]);
-	printf("repeats %d breaks %d kills %d interrupts %d idles %d offers %d lapses %d restarts %d passes %d%s%s%s%s%s%s\n", s->repeats, s->breaks, s->kills,
+	printf("repeats %d breaks %d kills %d interrupts %d idles %d offers %d lapses %d restarts %d passes %d%s%s%s%s%s%s%s\n", s->repeats, s->breaks, s->kills,
 	       s->interrupts, s->idles, s->offers, s->lapses, s->restarts, s->passes,
 	       s->records ? s->seen == 0 ? ", record locks" : s->seen == 1 ? ", record locks, wide answers" : ", record locks, changing answers" : "",
-	       s->voids ? ", few voids" : "", s->standing ? ", standing GOs" : "", s->async_probe ? ", probes take time" : "",
+	       s->remote ? ", nobody looks who will wait" : "", s->voids ? ", few voids" : "", s->standing ? ", standing GOs" : "", s->async_probe ? ", probes take time" : "",
 	       s->pushes_in_order ? ", pushes in order" : "", s->sockets_first ? ", sockets first" : "");
 	x_trace = true;
 	replay(def, result, &done, &why);
@@ -392,6 +392,7 @@ void x_scenario_random(uint64_t seed, int hosts, int progs, bool records, struct
 	s->restarts = x_random(&seed) % 3 == 0;
 	s->passes = records && x_random(&seed) % 3 == 0;
 	s->seen = records ? x_random(&seed) % 3 : 0;
+	s->remote = records && x_random(&seed) % 4 == 0;
 	s->voids = records && x_random(&seed) % 4 == 0;
 	s->async_probe = x_random(&seed) % 4 == 0;
 	s->pushes_in_order = x_random(&seed) % 4 == 0;

@@ -160,8 +160,9 @@ static bool is_one_owner(const struct x_def *def, int h, int p)
 /*
  * Documented differences from Linux. flock: a description that another process has locked since this one looked at
  * it. Both: who came later waits behind one that waits and wants what conflicts, but not where this host reads
- * already. Record locks: nor if that one waits for the owner of this one, or could go on in the kernel alone; but a
- * program that was told GO and waits in its host's kernel for a part of what it wants keeps all of it from other hosts.
+ * already. Record locks: nor if that one waits for the owner of this one, or could go on in the kernel alone; but one
+ * that waits in its host's kernel for a part of what it wants keeps all of it from other hosts, if its GO counts: when it
+ * had to undo its lock before, or the agent could not look.
  */
 static bool waits_in_order(const struct ends *e, int h, int p)
 {
@@ -176,7 +177,8 @@ static bool waits_in_order(const struct ends *e, int h, int p)
 
 			if (!waits(&e->w->host[g].progs[q]) || call->nested || (g == h && q == p) || !calls_conflict(other, call))
 				continue;
-			if (e->def->scenario->records && g != h && e->w->host[g].progs[q].state == P_KERNEL)
+			if (e->def->scenario->records && g != h && e->w->host[g].progs[q].state == P_KERNEL &&
+			    (other->again || e->def->scenario->remote))
 				return true;
 			if (strict && (g == h || holds_against(e->w, h, call->desc, other)))
 				continue;	/* a host's own requests have no order, and who waits for this one must let it pass */

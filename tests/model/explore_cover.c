@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A cover in few bytes, as the world keeps it between two events: so worlds are
- * copied with =, and the cover's own arrays may grow as they like.
+ * A cover in few bytes, as the world keeps it between two events: so a world is plain
+ * memory, and the cover's own arrays may grow as they like.
  */
 #include "explore_world.h"
 

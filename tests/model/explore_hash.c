@@ -135,7 +135,7 @@ uint64_t x_world_hash(const struct x_world *world, const struct x_def *def)
 	uint64_t hash = 0x9e3779b97f4a7c15u;
 
 	b.n = 0;
-	w = *world;
+	x_world_copy(&w, world);
 	rank_fences(&w, def->hosts);
 	for (int h = 0; h < def->hosts; h++)
 		put_host(&b, &w.host[h], def);

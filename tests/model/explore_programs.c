@@ -207,6 +207,7 @@ void x_prog_undo(struct x_world *w, const struct x_def *def, int h, int p)
 		host->held[call->desc][i] = host->sure[call->desc][i];	/* record locks: what it had before */
 	if (!def->scenario->records)
 		set_held(host, call->desc, 0, X_POINTS, MODE_NONE);
+	host->calls[x_call_of(p, &host->progs[p])].again = call->lapsed;
 	ask_after_all(w, def, h, p);
 }
 

@@ -125,6 +125,19 @@ void x_world_init(struct x_world *w, const struct x_def *def)
 	w->passes = def->scenario->passes;
 }
 
+void x_world_copy(struct x_world *dst, const struct x_world *src)
+{
+	for (int h = 0; h < X_HOSTS; h++) {
+		struct x_host *to = &dst->host[h];
+		const struct x_host *from = &src->host[h];
+
+		memcpy(to, from, offsetof(struct x_host, cmds));
+		memcpy(to->cmds, from->cmds, from->cmd_count * sizeof from->cmds[0]);
+		memcpy(to->pushes, from->pushes, from->push_count * sizeof from->pushes[0]);
+	}
+	memcpy(&dst->store, &src->store, sizeof *src - offsetof(struct x_world, store));
+}
+
 /* Messages of finished calls that the agent has not read. */
 static bool unread(const struct x_host *host)
 {
@@ -192,11 +205,22 @@ static bool prog_step(const struct x_world *w, const struct x_def *def, struct x
 	}
 }
 
+/* Whether a call was told GO, which counts and is not done. */
+static bool has_go(const struct x_host *host, int c)
+{
+	const struct x_call *call = &host->calls[c];
+	const struct x_prog *prog = &host->progs[c / X_OPS];
+
+	return call->live && !call->over && !call->lapsed && (call->out == OUT_GO || prog->state == P_KERNEL) &&
+	       x_call_of(c / X_OPS, prog) == c;
+}
+
 bool x_world_possible(const struct x_world *w, const struct x_def *def, struct x_step s)
 {
 	const struct x_host *host = &w->host[s.host];
 	const struct x_helper *helper = &host->helpers[s.kind >= STEP_WON && s.kind <= STEP_WAIT_ENDED ? s.arg : 0];
 	bool quiet = !def->scenario->sockets_first || !unread(host);
+	const struct x_call *call;
 
 	switch (s.kind) {
 	case STEP_AGENT:
@@ -233,9 +257,11 @@ bool x_world_possible(const struct x_world *w, const struct x_def *def, struct x
 		return w->offers && host->calls[s.arg].live && host->calls[s.arg].out == OUT_GO &&
 		       !host->calls[s.arg].try && !host->calls[s.arg].attempt && !host->calls[s.arg].lapsed;
 	case STEP_LAPSE:
-		return w->lapses && host->calls[s.arg].live && !host->calls[s.arg].over && !host->calls[s.arg].lapsed &&
-		       (host->calls[s.arg].out == OUT_GO || host->progs[s.arg / X_OPS].state == P_KERNEL) &&
-		       x_call_of(s.arg / X_OPS, &host->progs[s.arg / X_OPS]) == s.arg;
+		return w->lapses && has_go(host, s.arg);
+	case STEP_WILL_WAIT:	/* on Linux a wait for a part keeps nobody from the others */
+		call = &host->calls[s.arg];
+		return def->scenario->records && !def->scenario->remote && has_go(host, s.arg) && !call->try && !call->again &&
+		       x_kernel_conflict(host, call->desc, call->start, call->end, (enum lock_mode)call->mode, false);
 	default:
 		return prog_step(w, def, s);
 	}
@@ -270,6 +296,7 @@ int x_world_steps(const struct x_world *w, const struct x_def *def, struct x_ste
 				TRY_STEP(STEP_AGENT, c);
 				TRY_STEP(STEP_OFFER, c);
 				TRY_STEP(STEP_LAPSE, c);
+				TRY_STEP(STEP_WILL_WAIT, c);
 			}
 		}
 		for (size_t k = 0; k < sizeof by_host; k++)
@@ -380,6 +407,9 @@ void x_world_do(struct x_world *w, const struct x_def *def, struct x_step s)
 		break;
 	case STEP_LAPSE:
 		w->lapses--;
+		x_agent_lapsed(w, def, h, s.arg);
+		break;
+	case STEP_WILL_WAIT:
 		x_agent_lapsed(w, def, h, s.arg);
 		break;
 	default: /* STEP_OFFER */

@@ -3,8 +3,8 @@
  * The world that the explorer runs: up to three hosts with programs, shim,
  * kernel, agent (the real daemon-lite/cover*.c) and a network to one store (the
  * pure model of the scripts). One lock: a line of X_POINTS points, which a flock
- * takes wholly and record locks in parts. A world is plain memory: it can be
- * copied with =, and everything it may do next is a list of steps.
+ * takes wholly and record locks in parts. A world is plain memory, and everything it may
+ * do next is a list of steps.
  */
 #ifndef TESTS_EXPLORE_WORLD_H
 #define TESTS_EXPLORE_WORLD_H
@@ -54,6 +54,7 @@ struct x_scenario {
 	uint8_t restarts;	/* the agent dies; the next one resumes its session */
 	uint8_t passes;		/* a waiting owner is found to hold something elsewhere that others wait for */
 	bool records;		/* record locks, not flock */
+	bool remote;		/* the agent cannot look whether a program will wait in the kernel, and keeps all for it that it was told GO for */
 	uint8_t voids;		/* so many parts that were given back are kept exactly (0: as many as there are) */
 	uint8_t seen;		/* answers of the kernel: 0 no more than asked, 1 all the free room around, 2 now this, now that */
 	bool standing;		/* quiet covers are published: programs lock without asking (shim/standing.h) */
@@ -98,6 +99,7 @@ struct x_call {			/* one lock call and its connection */
 	uint8_t standing;	/* by a standing GO, no connection */
 	uint8_t moved;		/* which has changed since it was seen */
 	uint8_t lapsed;		/* its GO counts no more */
+	uint8_t again;		/* a lock that it took by such a GO was undone: the next one counts until it is done */
 	uint8_t behind;		/* exclusive, and began when the agent knew of somebody elsewhere who waits */
 };
 
@@ -120,7 +122,7 @@ struct x_cover {
 	struct x_try { uint16_t req; struct x_span wanted; uint8_t host, asked, over, zero; } tries[X_TRIES];
 };
 
-struct x_host {
+struct x_host {		/* see x_world_copy() before anything is put behind the calls */
 	struct x_cover cover;
 	uint8_t held[X_DESCS][X_POINTS];	/* the kernel: what each description holds */
 	uint8_t sure[X_DESCS][X_POINTS];	/* … of which this was taken by calls that have returned */
@@ -157,7 +159,7 @@ struct x_world {
 };
 
 enum x_step_kind {
-	STEP_OP, STEP_RECV, STEP_ANSWER, STEP_TAKE, STEP_CONFIRM, STEP_UNDO, STEP_REAP, STEP_PASS, STEP_AGENT, STEP_STORE, STEP_REPLY,
+	STEP_OP, STEP_RECV, STEP_ANSWER, STEP_TAKE, STEP_CONFIRM, STEP_UNDO, STEP_REAP, STEP_PASS, STEP_WILL_WAIT, STEP_AGENT, STEP_STORE, STEP_REPLY,
 	STEP_PUSH, STEP_WON, STEP_WON_OVER, STEP_WAIT_ENDED, STEP_PROBE, STEP_PROBE_OVER, STEP_PROBED,
 	STEP_FAULTS,		/* from here on: what need not happen */
 	STEP_REPEAT = STEP_FAULTS, STEP_BREAK, STEP_KILL, STEP_INTERRUPT, STEP_IDLE, STEP_OFFER, STEP_LAPSE, STEP_RESTART, STEP_PASS_ON,
@@ -172,6 +174,8 @@ int x_def_make(struct x_def *def, const struct x_scenario *scenario);
 void x_world_init(struct x_world *w, const struct x_def *def);
 /* All steps possible now; at most X_STEPS_MAX. */
 int x_world_steps(const struct x_world *w, const struct x_def *def, struct x_step *ret_steps);
+/* dst is another world; what is beyond its arrays' counts is left as it was. */
+void x_world_copy(struct x_world *dst, const struct x_world *src);
 bool x_world_possible(const struct x_world *w, const struct x_def *def, struct x_step step);
 /* Does one step and checks overlap and refusal: w->violation. */
 void x_world_do(struct x_world *w, const struct x_def *def, struct x_step step);

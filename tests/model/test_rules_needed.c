@@ -87,7 +87,7 @@ static const struct need needs[] = {
 	{ "a recall is cut to what it stands against", RULE_CUT, 0, X_HANG, 8000,
 	  { RECORDS .script = { { "e0:01 hold", "e1:24 u1" }, { "e0", "e1:24" } } } },
 	{ "a GO keeps no more than it allows", RULE_GO_PART, 0, X_HANG, 8000,
-	  { RECORDS .script = { { "s0 u1", "e1:24 s1:23" }, { "e0:23", "s1:13" } } } },
+	  { RECORDS .script = { { "s0 u1", "e1:24 s1:23" }, { "e0:23", "s1:13" } }, .remote = true } },
 	{ "no helper starts beside a try", RULE_HELPER_TRY, 0, X_LIVELOCK, 8000,
 	  { RECORDS .script = { { "s0:03 ts0:23" }, { "e0:13", "e0" } } } },
 	{ "a try is kept while a grant may be late", RULE_TRY_OVER, 0, X_HANG, 8000,
