@@ -83,6 +83,7 @@ static void sent_append(struct store *store, struct redis_op *op)
 	else
 		store->sent_first = op;
 	store->sent_last = op;
+	store->sent_count++;
 }
 
 /* --- sending --- */
@@ -165,22 +166,38 @@ void redis_ops_control(struct store *store, struct redis_op *op, size_t extra)
 	put_begin(store, op, extra);
 }
 
+/*
+ * Redis carries out all commands that it has read of one connection before it looks at the
+ * next one. So no more than these are under way: the renewals, this host's and all others', come
+ * in between.
+ */
+#define UNANSWERED_MAX 8
+
+static void send_more(struct store *store)
+{
+	bool any = false;
+
+	/* Those that have been sent are in front. */
+	for (struct redis_op *op = store->ops_first; op && store->sent_count < UNANSWERED_MAX; op = op->next) {
+		if (op->sent)
+			continue;
+		put(store, op);
+		any = true;
+	}
+	if (any)
+		redis_conn_flush(&store->cmd);
+}
+
 void redis_ops_add(struct store *store, struct redis_op *op)
 {
 	list_append(store, op);
-	if (store->phase == PHASE_STANDING && store->cmd.up) {
-		put(store, op);
-		redis_conn_flush(&store->cmd);
-	}
+	if (store->phase == PHASE_STANDING && store->cmd.up)
+		send_more(store);
 }
 
 void redis_ops_flush(struct store *store)
 {
-	struct redis_op *op;
-
-	for (op = store->ops_first; op; op = op->next)
-		if (!op->sent)
-			put(store, op);
+	send_more(store);
 	redis_conn_flush(&store->cmd);
 }
 
@@ -237,6 +254,7 @@ void redis_ops_unsend(struct store *store)
 	struct redis_op *op = store->sent_first, *next;
 
 	store->sent_first = store->sent_last = NULL;
+	store->sent_count = 0;
 	for (; op; op = next) {
 		next = op->next_sent;
 		op->sent = op->full = false;
@@ -368,6 +386,7 @@ static struct redis_op *sent_pop(struct store *store)
 		store->sent_first = op->next_sent;
 		if (!store->sent_first)
 			store->sent_last = NULL;
+		store->sent_count--;
 		op->sent = false;
 	}
 	return op;
@@ -440,6 +459,8 @@ void redis_ops_value(struct redis_conn *conn, const struct redis_value *value)
 	}
 	if (!op->control) {
 		op_answered(store, op, value);
+		if (store->phase == PHASE_STANDING && conn->up)
+			send_more(store);
 		return;
 	}
 	answer = redis_script_answer(value, &header);

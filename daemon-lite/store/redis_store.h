@@ -112,6 +112,7 @@ struct store {
 	/* operations */
 	struct redis_op *ops_first, *ops_last;
 	struct redis_op *sent_first, *sent_last;
+	unsigned sent_count;
 	uint64_t suspect_ns;		/* when the oldest on the wire was sent, as of the last good renewal; 0: none */
 	struct redis_op *idle;		/* status and ask while there is no connection; next */
 	struct loop_timer idle_timer;
