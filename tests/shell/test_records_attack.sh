@@ -138,4 +138,38 @@ test_local_deadlock_is_seen_though_another_host_waits_for_the_same() {
 	[ $first = b ] || { got b 5; expect 'the other has its lock' 'ok 0' "$ANSWER"; }
 }
 
+# ---- storms: many owners on both hosts, random ranges of one file; never is anybody inside who must not be ----
+
+STORM_SECONDS=${STORM_SECONDS:-5} STORM_OWNERS=${STORM_OWNERS:-3}
+T_MS=10000				# an owner that is told of a lost lease would be an owner less
+
+storm() {				# MIX…
+	local seed=${SEED:-$RANDOM} host first=0 jobs='' job
+	echo "    SEED=$seed: $*"
+	on A true && on B true
+	for host in A B; do
+		LIMIT=$((STORM_SECONDS + 60)) on $host "$PROGS/storm" "$(path_on $host f)" "$WORK/table" $first "$STORM_OWNERS" $((2 * STORM_OWNERS)) \
+			"$STORM_SECONDS" $((seed + first)) "$@" >"$WORK/storm.$host" 2>&1 &
+		jobs="$jobs $!"
+		first=$((first + STORM_OWNERS))
+	done
+	for job in $jobs; do wait "$job"; done
+	for host in A B; do
+		sed "s/^/    $host: /" "$WORK/storm.$host"
+		assertTrue "SEED=$seed $*" "grep -q ' 0 odd, 0 overlaps, 0 hangs$' $WORK/storm.$host"
+	done
+	rm -f "$WORK/table"
+	not_control || return 0
+	becomes_free A w 0 0 && becomes_free B w 0 0 || fail "SEED=$seed $*: all are gone, and it must be free"
+	dismiss probe_A_f probe_B_f
+	wait_until 10 covers_are f 0 r || fail "SEED=$seed $*: after the linger time nothing is left in the store"
+	expect 'nor a waiter' 0 "$(waiters f r)"
+}
+test_storm_of_tries() { storm both small multi closes forks; }
+test_storm_of_waits() { storm both blocking large closes; }
+test_storm_of_waits_and_deadlocks() { storm blocking multi readers small; }
+test_storm_of_signals() { storm blocking alarms jumps small; }
+test_storm_of_deaths() { storm both blocking kills closes forks; }
+test_storm_of_stops() { storm blocking stops readers; }
+
 . shunit2
