@@ -9,7 +9,7 @@
  *
  * A wait is one blocking POSIX lock call. asked=1: it waits in the store, key is "r:NAME", and it waits for what any host holds
  * under that key. asked=0: it waits in its host's kernel, key is "l:MAJOR:MINOR:INODE", and it waits for what its own host holds
- * there; name: the "r:NAME" for which it was told GO, or empty. id: the request's; 0 if the agent does not know the call, which pid
+ * there; name: the "r:NAME" whose cover its GO still keeps, or empty. id: the request's; 0 if the agent does not know the call, which pid
  * and stamp tell from a later one then. owner: a number for a descriptor table, within one host's words. A hold is a POSIX lock
  * of an owner that waits, under either kind of key, under "r:NAME" only as far as the host's cover goes. Ends are not included.
  *
