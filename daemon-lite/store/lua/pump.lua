@@ -26,15 +26,17 @@ local function pump(lock, from, to)
 			local blocked, covered, needless, within = s >= to or from >= e, false, false, nil
 			for k = 1, kind == 'try' and 0 or #stay do
 				local q = stay[k]
-				if q.host == host then
-					covered = covered or (q.covered and q.s >= s and q.e <= e and q.mode <= mode)
-				elseif kind == 'wait' and (mode == '2' or q.mode == '2') and q.s < e and s < q.e then
+				local q_host, q_s, q_e, q_mode = q.host, q.s, q.e, q.mode
+				local same = q_s == s and q_e == e	-- mostly, and cheaper than to compare
+				if q_host == host then
+					covered = covered or (q.covered and q_mode <= mode and (same or (q_s >= s and q_e <= e)))
+				elseif kind == 'wait' and (mode == '2' or q_mode == '2') and (same or (q_s < e and s < q_e)) then
 					blocked = true
 				end
-				if q.s <= s and q.e >= e and q.mode >= mode then
+				if q_mode >= mode and (same or (q_s <= s and q_e >= e)) then
 					-- One of the same host says it all; two of different hosts do for any host.
-					needless = needless or q.host == host or (within and within ~= q.host)
-					within = q.host
+					needless = needless or q_host == host or (within and within ~= q_host)
+					within = q_host
 				end
 				if needless and (blocked or covered) then
 					break

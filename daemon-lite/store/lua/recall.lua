@@ -29,15 +29,15 @@ local function recall(lock, r, again)
 				told[#told + 1] = { host, wanted_s .. ' ' .. wanted_e .. ' ' .. mode .. ' ' .. fence .. ',' }
 			end
 		elseif host ~= r.host and (again or not was_told(lock, host, r, nil, nil, wanted_s, wanted_e)) then
-			local list, out = window(cover, wanted_s, wanted_e), {}
+			local list, out = cover.set and window(cover, wanted_s, wanted_e) or cover, {}
 			local text, base, n = list.text, list.base, list.n
-			for i = seek(text, base, n, 0, wanted_s), n - 1 do
+			for i = n > 3 and seek(text, base, n, 0, wanted_s) or 0, n - 1 do
 				local p = base + 59 * i
 				local s, e = sub(text, p + 1, p + 19), sub(text, p + 21, p + 39)
 				if s >= wanted_e then
 					break
 				end
-				if mode == '2' or byte(text, p + 41) == 50 then
+				if e > wanted_s and (mode == '2' or byte(text, p + 41) == 50) then
 					local from, to = s, e
 					s, e = s < wanted_s and wanted_s or s, e > wanted_e and wanted_e or e
 					if again or not was_told(lock, host, r, from, to, s, e) then

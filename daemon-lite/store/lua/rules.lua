@@ -49,7 +49,7 @@ local function read_lock(key, bulk, raw)
 	if raw.err then
 		return nil
 	end
-	local covers, queue, before, sorted = {}, {}, 0, true
+	local covers, by_ticket, tickets, before, sorted = {}, {}, {}, 0, true
 	for i = 1, #raw, 2 do
 		local field, value = raw[i], raw[i + 1]
 		local good = false
@@ -77,7 +77,8 @@ local function read_lock(key, bulk, raw)
 				good = true
 				sorted = sorted and ticket > before
 				before = ticket
-				queue[#queue + 1] = { host = sub(field, 3, slash - 1), ticket = ticket, mode = mode, s = sub(value, space + 3, space + 21),
+				tickets[#tickets + 1] = ticket
+				by_ticket[ticket] = { host = sub(field, 3, slash - 1), ticket = ticket, mode = mode, s = sub(value, space + 3, space + 21),
 					e = sub(value, space + 23, space + 41), kind = flags == 0 and 'wait' or flags == 2 and 'pass' or 'try',
 					field = field, value = value }
 			end
@@ -87,7 +88,11 @@ local function read_lock(key, bulk, raw)
 		end
 	end
 	if not sorted then
-		table.sort(queue, function(a, b) return a.ticket < b.ticket end)
+		table.sort(tickets)	-- of numbers, which is cheaper than by a function
+	end
+	local queue = {}
+	for i = 1, #tickets do
+		queue[i] = by_ticket[tickets[i]]
 	end
 	return { key = key, name = name, covers = covers, queue = queue }
 end

@@ -37,8 +37,8 @@ local function window(cover, s, e, any)
 		return cover
 	end
 	local most = '(' .. e .. '!'	-- behind every record that starts at e or before
-	local got, list = call('ZREVRANGEBYLEX', set, most, '-', 'LIMIT', 0, 4), {}
-	if #got == 4 and sub(got[4], 21, 39) >= s and (removed or not any) then
+	local got, list = call('ZREVRANGEBYLEX', set, most, '-', 'LIMIT', 0, 3), {}
+	if #got == 3 and sub(got[3], 21, 39) >= s and (removed or not any) then
 		got = call('ZREVRANGEBYLEX', set, most, '[' .. s)
 		got[#got + 1] = call('ZREVRANGEBYLEX', set, '(' .. s, '-', 'LIMIT', 0, 1)[1]
 	end
@@ -61,15 +61,15 @@ end
 
 -- A fence of a span that conflicts with mode in [s, e), or nil. most: the highest.
 local function against(cover, s, e, mode, most)
-	local list = window(cover, s, e, mode == '2' and not most)
+	local list = cover.set and window(cover, s, e, mode == '2' and not most) or cover
 	local text, base, n = list.text, list.base, list.n
 	local found
-	for i = seek(text, base, n, 0, s), n - 1 do
+	for i = n > 3 and seek(text, base, n, 0, s) or 0, n - 1 do
 		local p = base + 59 * i
 		if sub(text, p + 1, p + 19) >= e then
 			return found
 		end
-		if mode == '2' or byte(text, p + 41) == 50 then
+		if sub(text, p + 21, p + 39) > s and (mode == '2' or byte(text, p + 41) == 50) then
 			local fence = sub(text, p + 43, p + 58)
 			if not most then
 				return fence
