@@ -174,7 +174,9 @@ static void identify_job(void *arg)
 
 static bool valid_request(const struct wire_msg *msg, struct extent *ret_at)
 {
-	if ((msg->mode != MODE_SH && msg->mode != MODE_EX) || (msg->flags & ~(WIRE_FLAG_NONBLOCK | WIRE_FLAG_AGAIN)))
+	uint32_t flags = WIRE_FLAG_NONBLOCK | (msg->type == WIRE_GETLK ? 0 : WIRE_FLAG_AGAIN);
+
+	if ((msg->mode != MODE_SH && msg->mode != MODE_EX) || (msg->flags & ~flags))
 		return false;
 	if (msg->family == FAMILY_FLOCK) {
 		*ret_at = EXTENT_ALL;
