@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What cover.c and cover_probe.c share. */
+/* What cover.c, cover_recall.c and cover_probe.c share. */
 #ifndef DLOCK_COVER_PRIVATE_H
 #define DLOCK_COVER_PRIVATE_H
 
@@ -20,8 +20,13 @@ static inline bool cover_has_go(const struct cover_request *r)
 int cover_grow(void *array, size_t count, size_t *cap, size_t size);
 /* Whether a program with a GO (given or about to be) would conflict there with `mode`. */
 bool cover_go_conflicts(const struct cover *c, struct extent at, enum lock_mode mode);
-/* Whether a recall stands against something that is covered now. */
-bool cover_recall_active(const struct cover *c, const struct cover_recall *recall);
+/* Decides what can be decided and asks the kernel what has to be asked. */
+void cover_step(struct cover *c);
+/* The kernel has been asked about a request: most is the strongest lock here within what it wants. Returns false if it was removed. */
+bool cover_settle_probed(struct cover *c, struct cover_request *r, enum lock_mode most);
+
+/* --- cover_recall.c --- */
+
 /* What is known of a point. */
 struct cover_point {
 	const struct lock_span *span;	/* what is covered there; NULL: nothing */
@@ -31,11 +36,13 @@ struct cover_point {
 
 /* *end: up to where it is the same, if nearer. */
 struct cover_point cover_point_at(const struct cover *c, uint64_t point, uint64_t *end);
+/* Whether a recall stands against something that is covered now. */
+bool cover_recall_active(const struct cover *c, const struct cover_recall *recall);
+/* Whether a pending recall stands against a request here. */
+bool cover_recall_against(const struct cover *c, struct extent at, enum lock_mode mode);
+void cover_add_recall(struct cover *c, const struct lock_span *wanted);
+/* Cuts recalls to what they stand against, and drops those that are over. */
 void cover_prune_recalls(struct cover *c);
-/* Decides what can be decided and asks the kernel what has to be asked. */
-void cover_step(struct cover *c);
-
-bool cover_settle_probed(struct cover *c, struct cover_request *r, enum lock_mode most);
 
 /* --- cover_probe.c --- */
 

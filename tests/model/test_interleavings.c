@@ -2,7 +2,7 @@
 /* LINK: tests/model/explore.c tests/model/explore_agent.c tests/model/explore_check.c tests/model/explore_cover.c */
 /* LINK: tests/model/explore_hash.c tests/model/explore_net.c tests/model/explore_probe.c tests/model/explore_programs.c */
 /* LINK: tests/model/explore_store.c tests/model/explore_world.c */
-/* LINK: daemon-lite/cover.c daemon-lite/cover_probe.c daemon-lite/spans.c */
+/* LINK: daemon-lite/cover.c daemon-lite/cover_probe.c daemon-lite/cover_recall.c daemon-lite/spans.c */
 /*
  * Explores what programs, kernels, agents and store do in every order: overlap,
  * hang, wrong refusal, endless exchange. Small scenarios wholly, larger ones at

@@ -2,7 +2,7 @@
 /* LINK: tests/model/explore.c tests/model/explore_agent.c tests/model/explore_check.c tests/model/explore_cover.c */
 /* LINK: tests/model/explore_hash.c tests/model/explore_net.c tests/model/explore_probe.c tests/model/explore_programs.c */
 /* LINK: tests/model/explore_store.c tests/model/explore_world.c */
-/* LINK: tests/model/cover_mutable.c tests/model/cover_probe_mutable.c daemon-lite/spans.c */
+/* LINK: tests/model/cover_mutable.c tests/model/cover_probe_mutable.c tests/model/cover_recall_mutable.c daemon-lite/spans.c */
 /*
  * Each rule of the agent's and the store's half is needed: without it the
  * explorer finds what goes wrong, with all of them it finds nothing in the same
