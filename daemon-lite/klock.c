@@ -38,6 +38,8 @@
 #define STACK_SIZE (256 * 1024)
 #define CANCEL_AGAIN_NS 1000000ull
 #define ASK_AGAIN_NS 10000000	/* a wait that the kernel has no queue for */
+#define ASK_CROWD_NS 200000		/* … and later by this for each that asks */
+#define ASK_MOST_NS 40000000
 #define ASIDE_NS 5000000	/* so long it is out of the queue that stepped aside */
 
 static int cancel_signal(void)
@@ -276,6 +278,8 @@ int klock_getlk(int fd, struct extent at, enum lock_mode mode, struct lock_span 
 
 struct klock_wait {
 	struct task task;
+	struct klock_wait *next_in_kernel; /* on the list below; loop's thread only */
+	bool by_asking;
 	struct loop *loop;
 	struct loop_timer again;
 	int fd;
@@ -291,10 +295,41 @@ struct klock_wait {
 	bool running;
 };
 
+/*
+ * Record locks: those that wait in the kernel, one at most for a description. To the kernel's deadlock detection a description is an
+ * owner: one that has got a lock here and waits for another one there would make it refuse (EDEADLK) a program that holds
+ * there and comes here, though the lock here is dropped at once. All further ones on the description ask.
+ */
+static struct klock_wait *in_kernel;
+static atomic_uint askers;
+
+static bool is_in_kernel(int fd)
+{
+	const struct klock_wait *wait = in_kernel;
+
+	while (wait && wait->fd != fd)
+		wait = wait->next_in_kernel;
+	return wait;
+}
+
+static void list_remove(struct klock_wait *wait)
+{
+	struct klock_wait **at = &in_kernel;
+
+	while (*at && *at != wait)
+		at = &(*at)->next_in_kernel;
+	if (*at)
+		*at = wait->next_in_kernel;
+}
+
 static void wait_done(void *arg)
 {
 	struct klock_wait *wait = arg;
 
+	if (wait->by_asking)
+		atomic_fetch_sub(&askers, 1);
+	else
+		list_remove(wait);
 	loop_timer_stop(wait->loop, &wait->again);
 	wait->done(wait->arg, wait->err);
 	/* The thread posted this while it still had the mutex: wait until it has let go. */
@@ -319,18 +354,21 @@ static int ask_and_pause(const struct klock_wait *wait)
 	int pid, r = klock_getlk(wait->fd, wait->at, wait->mode, &lock, &pid);
 
 	if (r == 0 && lock.mode != MODE_NONE) {
-		nanosleep(&(struct timespec){ .tv_nsec = ASK_AGAIN_NS }, NULL);
+		/* A crowd asks less often: it must not cost a processor. */
+		long pause = ASK_AGAIN_NS + (long)atomic_load(&askers) * ASK_CROWD_NS;
+
+		nanosleep(&(struct timespec){ .tv_nsec = pause < ASK_MOST_NS ? pause : ASK_MOST_NS }, NULL);
 		r = -EINTR;
 	}
 	return r;
 }
 
 /* Waits once: 0, or -errno; -EINTR after any signal. */
-static int take(const struct klock_wait *wait, bool by_asking)
+static int take(const struct klock_wait *wait)
 {
 	struct flock lock = flock_of(wait->at, type_of(wait->mode));
 
-	if (by_asking)
+	if (wait->by_asking)
 		return ask_and_pause(wait);
 	if ((wait->records ? fcntl(wait->fd, F_OFD_SETLKW, &lock) : flock(wait->fd, wait->mode == MODE_SH ? LOCK_SH : LOCK_EX)) == 0)
 		return 0;
@@ -353,7 +391,6 @@ static void drop(const struct klock_wait *wait)
 static void wait_task(struct task *task)
 {
 	struct klock_wait *wait = (struct klock_wait *)task;
-	bool by_asking = wait->records && !can_take(wait);
 	int err;
 
 	pthread_mutex_lock(&wait->lock);
@@ -364,10 +401,10 @@ static void wait_task(struct task *task)
 	do {
 		if (atomic_exchange(&wait->aside, false))
 			nanosleep(&(struct timespec){ .tv_nsec = ASIDE_NS }, NULL);
-		err = atomic_load(&wait->cancelled) ? -ECANCELED : take(wait, by_asking);
+		err = atomic_load(&wait->cancelled) ? -ECANCELED : take(wait);
 	} while (err == -EINTR);
 	/* Also after an error: a flock that was to be converted is not "nothing held". */
-	if (!by_asking && (err == 0 || !wait->records))
+	if (!wait->by_asking && (err == 0 || !wait->records))
 		drop(wait);
 	wait->err = err;
 
@@ -397,10 +434,17 @@ int klock_wait_start(struct loop *loop, int fd, bool records, struct extent at, 
 	wait->mode = mode;
 	wait->done = done;
 	wait->arg = arg;
+	wait->by_asking = records && (!can_take(wait) || is_in_kernel(fd));
 	atomic_init(&wait->cancelled, false);
 	atomic_init(&wait->aside, false);
 	pthread_mutex_init(&wait->lock, NULL);
 	r = pool_run(&wait->task);
+	if (r == 0 && wait->by_asking) {
+		atomic_fetch_add(&askers, 1);
+	} else if (r == 0) {
+		wait->next_in_kernel = in_kernel;
+		in_kernel = wait;
+	}
 	if (r < 0) {
 		pthread_mutex_destroy(&wait->lock);
 		free(wait);

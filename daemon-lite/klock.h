@@ -67,7 +67,8 @@ bool klock_others_hold(int fd, struct extent at, enum lock_mode mode, pid_t pid)
 /*
  * Starts a thread that waits until nobody's lock stands against `mode` within `at`:
  * by taking it on fd (flock, or F_OFD_SETLKW if records) and dropping it at once. fd stays the caller's and must live
- * until the wait is over. A description that is not open for writing cannot wait in F_WRLCK: then the thread asks each 10 ms.
+ * until the wait is over. Where that cannot be (F_WRLCK on a description that is not open for writing) or
+ * must not be (another record wait is in the kernel on this description, see klock.c) the thread asks each 10 ms, in a crowd each 40 ms.
  * When it is free, or that failed, `done` runs on the loop's thread with err 0 / -errno; nothing is held. The struct is gone after `done`.
  */
 int klock_wait_start(struct loop *loop, int fd, bool records, struct extent at, enum lock_mode mode, void (*done)(void *arg, int err), void *arg,
