@@ -11,17 +11,16 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sysmacros.h>
 
 #include "client.h"
 #include "deadlock_graph.h"
 #include "deadlock_proc.h"
 #include "klock.h"
 #include "log.h"
-
-#include <stdio.h>
-#include <sys/sysmacros.h>
 
 #define PAUSE_MAX_NS 200000000u
 #define LOCAL_KEY_MAX 64

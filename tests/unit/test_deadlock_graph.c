@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* LINK: daemon-lite/deadlock_graph.c daemon-lite/records.c daemon-lite/hash.c */
+/* LINK: daemon-lite/deadlock_graph.c daemon-lite/deadlock_solve.c daemon-lite/records.c daemon-lite/hash.c */
 /* Cycles of waits over hosts, beside a brute search; and hosts that say nonsense. SEED=n repeats a random run. */
 #include <stdarg.h>
 #include <stddef.h>
