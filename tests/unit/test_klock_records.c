@@ -361,6 +361,65 @@ static void test_what_a_process_owns_is_its_posix_locks_only(void **state)
 	close(own);
 }
 
+static void test_whether_others_hold_is_not_said_of_ones_own_locks(void **state)
+{
+	int own = open_file(O_RDONLY);
+	const struct extent all = EXTENT_ALL, middle = { 65, 90 };
+	struct actor actor, other;
+
+	(void)state;
+	actor_start(&actor);
+	actor_start(&other);
+	assert_false(klock_others_hold(own, all, MODE_EX, actor.pid));
+	assert_int_equal(actor_lock(&actor, 0, F_WRLCK, 60, 70), 0);
+	assert_int_equal(actor_lock(&actor, 0, F_RDLCK, 80, 100), 0);
+	assert_false(klock_others_hold(own, all, MODE_EX, actor.pid));
+	assert_true(klock_others_hold(own, all, MODE_EX, other.pid));
+	assert_true(klock_others_hold(own, all, MODE_EX, 0));
+	assert_int_equal(actor_lock(&other, 0, F_RDLCK, 200, 201), 0);
+	assert_true(klock_others_hold(own, all, MODE_EX, actor.pid));
+	assert_false(klock_others_hold(own, all, MODE_SH, actor.pid));
+	assert_false(klock_others_hold(own, middle, MODE_EX, actor.pid));
+	actor_end(&actor);
+	actor_end(&other);
+	close(own);
+}
+
+static void test_what_is_too_much_to_ask_is_answered_as_a_whole(void **state)
+{
+	int own = open_file(O_RDONLY);
+	const struct extent at = { 0, 1000 }, beside = { 1000, 1001 };
+	struct klock_brief brief = { 0, 20 };	/* its time is over, and so it is after twenty questions */
+	struct lock_spans spans = { 0 };
+	struct extent seen;
+	struct actor actor;
+	enum lock_mode all;
+
+	(void)state;
+	actor_start(&actor);
+	for (uint64_t i = 0; i < 100; i++)
+		assert_int_equal(actor_lock(&actor, 0, F_RDLCK, 2 * i, 2 * i + 1), 0);
+	questions = 0;
+	assert_int_equal(klock_probe_briefly(own, at, EXTENT_ALL, &brief, &spans, &seen, &all), 0);
+	assert_true(questions <= 22);
+	assert_true(klock_brief_is_over(&brief));
+	assert_int_equal(all, MODE_SH);
+	assert_int_equal(spans.count, 0);
+	assert_true(extent_equal(seen, at));
+	assert_int_equal(actor_lock(&actor, 0, F_WRLCK, 500, 501), 0);
+	assert_int_equal(klock_probe_briefly(own, at, EXTENT_ALL, &brief, &spans, &seen, &all), 0);
+	assert_int_equal(all, MODE_EX);
+	assert_int_equal(klock_probe_briefly(own, beside, EXTENT_ALL, &brief, &spans, &seen, &all), 0);
+	assert_int_equal(all, MODE_NONE);
+	klock_brief_begin(&brief);
+	assert_int_equal(klock_probe_briefly(own, at, at, &brief, &spans, &seen, &all), 0);
+	assert_int_equal(all, MODE_NONE);
+	assert_int_equal(spans.count, 101);
+	lock_spans_free(&spans);
+	actor_end(&actor);
+	close(own);
+}
+
 static void test_a_question_that_makes_no_sense_is_refused(void **state)
 {
 	int own = open_file(O_RDONLY), pid;
@@ -726,6 +785,8 @@ int main(void)
 		cmocka_unit_test(test_the_own_locks_on_the_description_are_not_seen),
 		cmocka_unit_test(test_the_first_lock_in_the_way_is_told_with_its_owner),
 		cmocka_unit_test(test_what_a_process_owns_is_its_posix_locks_only),
+		cmocka_unit_test(test_whether_others_hold_is_not_said_of_ones_own_locks),
+		cmocka_unit_test(test_what_is_too_much_to_ask_is_answered_as_a_whole),
 		cmocka_unit_test(test_a_question_that_makes_no_sense_is_refused),
 		cmocka_unit_test(test_a_thousand_locks_on_each_side_are_not_walked_over),
 		cmocka_unit_test(test_the_free_room_of_a_free_file_costs_three_questions),
