@@ -329,10 +329,9 @@ bool cover_end_waits(struct cover *c)
 	return any && !c->gentle;	/* on a flock's one description waiting and probing would meet */
 }
 
-static unsigned free_slot(const struct cover *c)
+/* The lowest slot that no helper has, none below `slot` being free. */
+static unsigned free_slot(const struct cover *c, unsigned slot)
 {
-	unsigned slot = 0;
-
 	for (size_t i = 0; i < c->recall_count; i++) {
 		if (c->recalls[i].wait == WAIT_NONE || c->recalls[i].slot != slot)
 			continue;
@@ -380,6 +379,8 @@ static bool is_due(const struct cover *c, const struct cover_recall *recall)
 /* A helper for each recall that a lock here stands against; it waits for one of them. */
 static void start_waits(struct cover *c, const struct lock_spans *held)
 {
+	unsigned slot = 0;
+
 	for (size_t i = 0; i < c->recall_count; i++) {
 		struct cover_recall *recall = &c->recalls[i];
 		struct extent at = recall->wanted.at;
@@ -393,7 +394,8 @@ static void start_waits(struct cover *c, const struct lock_spans *held)
 				break;
 		if (k == held->count || held->at[k].at.start >= at.end)
 			continue;
-		recall->slot = free_slot(c);
+		slot = free_slot(c, slot);
+		recall->slot = slot;
 		recall->wait = WAIT_RUNNING;
 		recall->wait_at = extent_common(held->at[k].at, at);
 		recall->wait_mode = helper_mode(c, recall->wait_at);
