@@ -40,24 +40,6 @@ static int lapse(struct client *client)
 	return 0;
 }
 
-/*
- * Whoever was stopped on the way to the kernel, or jumped out of it by a signal
- * handler, holds nothing and queues nowhere, but its GO keeps the cover here. Past
- * valid_ns the program asks before it keeps what it takes; so the GO may end then. One
- * that waits in the kernel's queue keeps its place.
- */
-static void go_grows_old(struct client *client)
-{
-	uint64_t now = loop_now_ns();
-
-	if (!client->name)
-		return;
-	if (now <= client->valid_ns || waiters_include(client->cred.pid))
-		call_set_timer(client, now <= client->valid_ns ? client->valid_ns + 1 - now : GO_NS);
-	else if (lapse(client))
-		call_set_timer(client, GO_NS);
-}
-
 /* The l_pid of the caller's own locks; 0: it has none. Of a description that has locks nobody can tell which ones. */
 static pid_t own_pid(const struct client *client)
 {
@@ -98,6 +80,24 @@ static void waits_long(struct client *client)
 		deadlock_check(client->agent);	/* at the first time; later it looks by itself */
 	client->looked = true;
 	if (client->lapsed)
+		call_set_timer(client, GO_NS);
+}
+
+/*
+ * Whoever was stopped on the way to the kernel, or jumped out of it by a signal
+ * handler, holds nothing and queues nowhere, but its GO keeps the cover here. Past
+ * valid_ns the program asks before it keeps what it takes; so the GO may end then. One
+ * that waits in the kernel's queue keeps its place, unless others could have parts of what it waits for.
+ */
+static void go_grows_old(struct client *client)
+{
+	uint64_t now = loop_now_ns();
+
+	if (!client->name)
+		return;
+	if (now <= client->valid_ns || (waiters_include(client->cred.pid) && !will_wait(client)))
+		call_set_timer(client, now <= client->valid_ns ? client->valid_ns + 1 - now : GO_NS);
+	else if (lapse(client))
 		call_set_timer(client, GO_NS);
 }
 
