@@ -263,7 +263,8 @@ static int find_places(struct part *part)
 			part->places[part->place_count++] = place;
 		}
 	}
-	qsort(part->places, part->place_count, sizeof *part->places, compare_places);
+	if (part->place_count)
+		qsort(part->places, part->place_count, sizeof *part->places, compare_places);
 	return 0;
 }
 
