@@ -49,6 +49,18 @@ static void add_line(void *arg, enum wire_family family, enum lock_mode mode, st
 		add(noting->before, extent_common(at, noting->at), mode);
 }
 
+/*
+ * Whether a lock that the kernel says to be this process's belongs to another owner in it: a thread with a table of descriptors
+ * of its own. Such a one stands against ours; where nothing of this process does, the lock is ours.
+ */
+static bool is_other_threads(int fd, struct extent at)
+{
+	struct range_lock lock;
+
+	return range_get(fd, FAMILY_POSIX, at, MODE_EX, &lock) < 0 ||
+	       (lock.mode != MODE_NONE && lock.pid == (int32_t)sys_call(SYS_getpid));
+}
+
 /* Adds what the kernel says to be this process's, through whichever description. Returns whether anybody has a lock there. */
 static bool note_by_asking(struct before *before, int fd, enum wire_family family, struct extent at)
 {
@@ -69,7 +81,7 @@ static bool note_by_asking(struct before *before, int fd, enum wire_family famil
 		if (family == FAMILY_OFD)
 			break;	/* /proc shows all that a description has */
 		common = extent_common(here, lock.at);
-		if (lock.pid == (int32_t)sys_call(SYS_getpid))
+		if (lock.pid == (int32_t)sys_call(SYS_getpid) && !is_other_threads(fd, common))
 			add(before, common, lock.mode);
 		if (here.start < common.start && count < TODO_MAX)
 			todo[count++] = (struct extent){ here.start, common.start };
