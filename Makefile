@@ -46,6 +46,7 @@ prog_src := $(wildcard tests/shell/progs/*.c)
 
 obj = $(patsubst build/%.c,$(BUILD)/obj/%.o,$(filter build/%,$(1))) $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out build/%,$(1)))
 pic = $(patsubst %.c,$(BUILD)/pic/%.o,$(1))
+pic32 = $(patsubst %.c,$(BUILD)/pic32/%.o,$(1))
 
 shared_obj := $(call obj,$(store_src) $(config_src) shim/wire.c shim/standing.c build/lua_scripts.c)
 unit_bin := $(patsubst tests/%.c,$(BUILD)/tests/%,$(unit_src))
@@ -54,9 +55,11 @@ map := $(wildcard shim/libdlockshim.map)
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: all demo test check bench lint clean help deps tests
+.PHONY: all lib32 demo test check bench lint clean help deps tests tests32
 
 all: $(BUILD)/libdlockshim.so $(BUILD)/dlockd $(BUILD)/dlock ## the three programs, into BUILD (build)
+
+lib32: $(BUILD)/lib32/libdlockshim.so ## the library for 32-bit programs (package gcc-multilib)
 
 # ---- packages ----
 
@@ -80,6 +83,12 @@ $(BUILD)/pic/%.o: %.c | $(BUILD)/.deps
 	$(call say,CC  )
 	$(Q)$(CC) $(base_flags) $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden -c -o $@ $<
 
+# The same library for 32-bit programs. Offsets of 64 bits everywhere but in the entry points, which undo it.
+$(BUILD)/pic32/%.o: %.c | $(BUILD)/.deps
+	@mkdir -p $(@D)
+	$(call say,CC32)
+	$(Q)$(CC) -m32 -Wno-psabi $(base_flags) -D_FILE_OFFSET_BITS=64 $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden -c -o $@ $<
+
 $(BUILD)/obj/lua_scripts.o: $(BUILD)/lua_scripts.c
 	@mkdir -p $(@D)
 	$(call say,CC  )
@@ -96,6 +105,12 @@ $(BUILD)/obj/daemon-lite/store/redis%.o: pkgs = hiredis
 $(BUILD)/libdlockshim.so: $(call pic,$(shim_src)) $(map)
 	$(call say,LINK)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,-soname,libdlockshim.so $(map:%=-Wl,--version-script=%) \
+		-Wl,-z,relro,-z,now,--no-undefined -Wl,--as-needed -o $@ $(filter %.o,$^)
+
+$(BUILD)/lib32/libdlockshim.so: $(call pic32,$(shim_src)) $(map)
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) -m32 $(CFLAGS) $(LDFLAGS) -shared -Wl,-soname,libdlockshim.so $(map:%=-Wl,--version-script=%) \
 		-Wl,-z,relro,-z,now,--no-undefined -Wl,--as-needed -o $@ $(filter %.o,$^)
 
 $(BUILD)/dlockd: $(call obj,$(agent_src)) $(shared_obj)
@@ -132,7 +147,23 @@ $(BUILD)/progs/%: tests/shell/progs/%.c | $(BUILD)/.deps
 	$(call say,LINK)
 	$(Q)$(CC) $(base_flags) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -pthread $$(grep -q '/\* STATIC \*/' $< && echo -static) -o $@ $<
 
-tests: all $(unit_bin) $(prog_bin) ## build the tests, run none
+# What is built for 32 bits, and programs to try it, where the compiler can: twice the same, with 32-bit and with 64-bit offsets.
+narrow_flags = -m32 -Wno-psabi $(base_flags) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS)
+$(BUILD)/lib32/transcript: tests/unit/narrow/transcript.c | $(BUILD)/.deps
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(narrow_flags) -o $@ $<
+
+$(BUILD)/lib32/transcript64: tests/unit/narrow/transcript.c | $(BUILD)/.deps
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(narrow_flags) -D_FILE_OFFSET_BITS=64 -D_TIME_BITS=64 -o $@ $<
+
+tests32: | $(BUILD)/.deps
+	+$(Q)! printf '\043include <stdio.h>\nint main(void) { return 0; }\n' | $(CC) -m32 -x c -o /dev/null - 2>/dev/null || \
+		$(MAKE) -s BUILD=$(BUILD) SAN= lib32 $(BUILD)/lib32/transcript $(BUILD)/lib32/transcript64
+
+tests: all $(unit_bin) $(prog_bin) tests32 ## build the tests, run none
 
 test: tests ## every test (T=name: only files whose name contains it); N passed, N failed
 	@BUILD=$(BUILD) tests/run.sh full $(T)
@@ -157,7 +188,7 @@ clean: ## remove what was built
 	rm -rf $(BUILD)
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
+	@sed -n 's/^\([a-z0-9]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
 	@echo '  BUILD=dir, CFLAGS=…, SAN=address,undefined or SAN=thread, WERROR=1, V=1 (show the commands), DEPS=no (do not look for packages)'
 
 -include $(shell [ ! -d $(BUILD) ] || find $(BUILD) -name '*.d')

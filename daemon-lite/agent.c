@@ -48,12 +48,13 @@ bool agent_any_held(struct agent *agent)
 
 		if (cover_has_requests(&name->cover))
 			return true;
-		for (size_t i = 0; i < name->file_count && name->cover.mode != MODE_NONE; i++)
-			if (!name->files[i].local || klock_probe(name->files[i].fd, MODE_EX) != MODE_NONE)
-				return true;
+		/* Of what a predecessor left, the store's word is still to come. */
+		if ((cover_mode(&name->cover) != MODE_NONE || name->inherited) && name_is_held(name))
+			return true;
 	}
 	return false;
 }
+
 /* --- the loop's own events --- */
 
 static void accept_event(struct loop_io *io, uint32_t events)
@@ -245,6 +246,7 @@ int agent_main(void *options, struct guard_link *link)
 	struct config_error error;
 	char text[600];
 	int err;
+	bool any_held;
 
 	agent.options = *(struct agent_options *)options;
 	agent.link = link;
@@ -288,9 +290,10 @@ int agent_main(void *options, struct guard_link *link)
 	loop_run(agent.loop);
 	publish_reset(agent.options.standing);
 	config_attend_rules(agent.options.runtime_dir, 0);
-	store_free(agent.store, !agent_any_held(&agent));
-	if (atomic_load(&link->page->quit))
-		atomic_store(&link->page->last_good_ns, 0);
+	any_held = agent_any_held(&agent);
+	store_free(agent.store, !any_held);
+	if (atomic_load(&link->page->quit) || !any_held)
+		atomic_store(&link->page->last_good_ns, 0);	/* the session has ended, and needs nobody who watches it */
 	log_info("dlockd ends");
 	return agent.exit_code;
 }

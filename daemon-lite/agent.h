@@ -4,13 +4,16 @@
  * everything here; helper threads and the renewal thread reach it by loop_post().
  *
  *   client.c   one connection = one lock call of a program: messages, credentials, the process's end
- *   name.c     one lock name: its cover (cover.c decides), its files on this host, kernel probes and waits
- *   call.c     what the lock call comes to
+ *   name.c     one lock: its cover (cover.c decides), its files on this host; name_kernel.c: probes and waits
+ *   call.c     what the lock call comes to; call_go.c: when its program is told GO
  *   session.c  the session in the store, the lease, the ladder
  *   reload.c   the configuration while it runs
  *   agent.c    start, idling, end
  *   query.c    what the dlock command asks
- *   survey*.c  what all hosts hold, asked and answered; look.c: what the kernel here shows
+ *   ask.c      questions between agents
+ *   survey*.c  what all hosts hold, asked and answered; look*.c: what the kernel here shows
+ *   getlk*.c   who on another host stands against a record lock
+ *   deadlock*.c  cycles of waits over hosts
  */
 #ifndef DLOCK_AGENT_H
 #define DLOCK_AGENT_H
@@ -21,6 +24,7 @@
 #include <sys/types.h>
 
 #include "../config/rules.h"
+#include "../shim/wire.h"
 #include "cover.h"
 #include "guard.h"
 #include "hash.h"
@@ -31,7 +35,7 @@
 
 struct client;
 struct config;
-struct klock_wait;
+struct name_wait;
 
 struct list {			/* a ring; the head is a member too */
 	struct list *next, *prev;
@@ -104,6 +108,10 @@ struct agent {
 	int exit_code;
 	struct looks *looks;		/* look.c */
 	struct surveys *surveys;	/* survey.c */
+	struct hash asks;		/* ask.c: struct ask by nonce */
+	struct getlk *getlks;		/* getlk.c: that wait for the store */
+	struct deadlock *deadlock;	/* deadlock.c */
+	struct deadlock_looks *deadlock_looks;	/* deadlock_look.c */
 	struct asker *askers;		/* survey_answer.c */
 	unsigned asker_count;
 };
@@ -123,20 +131,19 @@ struct name_file {		/* one inode that programs here lock under a name */
 struct name {
 	struct hash_node node;
 	struct agent *agent;
-	char *key;		/* "f:NAME" */
+	char *key;		/* "f:NAME" (flock) or "r:NAME" (record locks) */
+	bool records;
 	char *on_lost;
 	struct on_lost_rule on_lost_rule;
 	struct cover cover;
 	struct name_file *files;
 	size_t file_count;
+	size_t held_file;	/* the one that was seen locked last */
 	size_t clients;		/* that have it as theirs; a parked one is not known to the cover */
 	bool probe_due;
 	bool probe_running;	/* in a helper thread */
-	struct klock_wait *wait;
-	size_t wait_file;
-	enum lock_mode wait_mode;
-	bool wait_held;		/* the helper has won and its lock is still there */
-	bool wait_cancelled;
+	struct name_wait **waits;	/* by the cover's slots */
+	unsigned wait_count;
 	bool inherited;		/* a predecessor's; whether the store has a cover for it is not known yet */
 	char info[96];		/* "PID COMMAND" of the program that asked last */
 	uint64_t active_ns;	/* last request's beginning or end */
@@ -164,6 +171,14 @@ void name_keep_files(struct name *name);
 void name_settle(struct name *name);
 /* Opens or closes the name's standing GOs as its cover and the agent's state say; part of name_settle(). */
 void name_publish(struct name *name);
+/* True while a probe, or a helper of the agent's own, may hold a lock for an instant. */
+bool name_is_asking(const struct name *name);
+/* Whether lock calls on all of its files never wait for a network. */
+bool name_is_local(const struct name *name);
+/* Whether anybody here holds a lock on one of its files, as far as that can be asked without waiting (else yes). */
+bool name_is_held(const struct name *name);
+/* The strongest POSIX lock that this process holds in `at` and in what is recalled; its files must be local. */
+enum lock_mode name_owner_mode(const struct name *name, struct extent at, pid_t pid);
 void name_free(struct name *name);
 
 /* --- client.c --- */
@@ -190,6 +205,8 @@ void clients_fail_waiting(struct agent *agent, const char *text);
 struct client_view {		/* for status */
 	int pid;
 	const char *key;
+	enum wire_family family;
+	struct extent at;
 	enum lock_mode mode;
 	bool try, waits_in_kernel;
 	uint64_t since_ns, go_ns;	/* asked; was given a GO */
@@ -238,11 +255,16 @@ void client_query_done(struct client *client, const struct record_buf *records, 
 uint64_t client_id(const struct client *client);
 uid_t client_uid(const struct client *client);
 
-/* --- survey.c, survey_answer.c: store events --- */
+/* --- ask.c: store events --- */
 
-void survey_store_record(void *agent, void *call, const char *record, size_t len, int err);
-void survey_reached(void *agent, uint64_t nonce, const char *host, int err);
-void survey_told(void *agent, const char *host, uint64_t nonce, uint64_t part, enum store_last last, const char *text, size_t len);
-void survey_asked(void *agent, const char *host, uint64_t nonce, const char *key);
+void ask_record(void *agent, void *call, const char *record, size_t len, int err);
+void ask_reached(void *agent, uint64_t nonce, const char *host, int err);
+void ask_told(void *agent, const char *host, uint64_t nonce, uint64_t part, enum store_last last, const char *text, size_t len);
+void ask_asked(void *agent, const char *host, uint64_t nonce, const char *key, const char *question);
+
+/* --- survey_answer.c --- */
+
+/* Another host wants to see what the kernel here shows (key "": of all locks). */
+void survey_asked(struct agent *agent, const char *host, uint64_t nonce, const char *key);
 
 #endif

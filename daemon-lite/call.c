@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The lock call of a client: which file and name, what the cover says, when the
- * program is told GO. Nothing here waits; what may is done in helper threads or
- * comes as an event.
+ * The lock call of a client: which file and name, and what the cover is asked; what
+ * becomes of its answer is in call_go.c. Nothing here waits; what may is done in
+ * helper threads or comes as an event.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -12,156 +12,10 @@
 
 #include "../config/config.h"
 #include "client.h"
+#include "getlk.h"
 #include "holders.h"
 #include "klock.h"
 #include "log.h"
-#include "waiters.h"
-
-#define OFFER_AFTER_NS 5000000u		/* a shorter wait needs no OFFER: stopping just then is as rare as stopping after GO */
-#define OFFER_WAIT_NS 1000000000u	/* an OFFER not taken by then is withdrawn */
-#define WATCH_AFTER_NS 100000000u	/* a GO without DONE for so long: watch the process itself */
-#define GO_NS 1000000000u		/* a GO counts so long, or while the program waits in the kernel */
-
-/* --- answers --- */
-
-static void set_timer(struct client *client, uint64_t delay_ns)
-{
-	loop_timer_set(client->agent->loop, &client->timer, loop_now_ns() + delay_ns);
-}
-
-/*
- * Whoever was stopped on the way to the kernel, or jumped out of it by a signal
- * handler, holds nothing and queues nowhere, but its GO keeps the cover here. Past
- * valid_ns the program asks before it keeps what it takes; so the GO may end then. One
- * that waits in the kernel's queue keeps its place.
- */
-static void go_grows_old(struct client *client)
-{
-	struct name *name = client->name;
-	uint64_t now = loop_now_ns();
-
-	if (!name)
-		return;
-	if (now <= client->valid_ns || waiters_include(client->cred.pid)) {
-		set_timer(client, now <= client->valid_ns ? client->valid_ns + 1 - now : GO_NS);
-		return;
-	}
-	client->lapsed = strdup(name->key);
-	if (!client->lapsed) {
-		set_timer(client, GO_NS);
-		return;
-	}
-	client_use_name(client, NULL);
-	cover_done(&name->cover, client->id);
-	name_settle(name);
-}
-
-void call_timer_fired(struct loop_timer *timer)
-{
-	struct client *client = timer->arg;
-	const char *why;
-
-	switch (client->state) {
-	case CLIENT_WAIT:	/* a try that nobody has answered */
-		if (!(client->msg.flags & WIRE_FLAG_NONBLOCK))
-			return;
-		if (client->agent->state == STORE_GRACE ||
-		    (client->agent->state == STORE_UP && agent_may_go(client->agent, &why))) {
-			if (client_tell(client, WIRE_BUSY, 0, MODE_NONE))
-				client_close(client);
-			return;
-		}
-		agent_may_go(client->agent, &why);
-		client_fail(client, ENOLCK, why);
-		return;
-	case CLIENT_OFFERED:
-		client_close(client);
-		return;
-	case CLIENT_GO:
-		client_watch_process(client);
-		go_grows_old(client);
-		return;
-	default:
-		return;
-	}
-}
-
-static void send_go(struct client *client)
-{
-	client->state = CLIENT_GO;
-	client->session = client->agent->session;
-	client->go_ns = loop_now_ns();
-	client->valid_ns = client->go_ns + GO_NS;
-	if (client->valid_ns > agent_valid_until(client->agent))
-		client->valid_ns = agent_valid_until(client->agent);
-	set_timer(client, WATCH_AFTER_NS);
-	client_tell(client, WIRE_GO, 0, MODE_NONE);
-}
-
-static void give_go(struct client *client)
-{
-	const char *why;
-
-	if (!agent_may_go(client->agent, &why)) {
-		client->go_parked = true;
-		list_remove(&client->parked);
-		list_append(&client->agent->parked, &client->parked);
-		return;
-	}
-	client->go_parked = false;
-	if (loop_now_ns() - client->since_ns < OFFER_AFTER_NS) {
-		send_go(client);
-		return;
-	}
-	client->state = CLIENT_OFFERED;
-	set_timer(client, OFFER_WAIT_NS);
-	client_tell(client, WIRE_OFFER, 0, MODE_NONE);
-}
-
-void call_taken(struct client *client)
-{
-	const char *why;
-
-	if (agent_may_go(client->agent, &why))
-		send_go(client);
-	else
-		give_go(client);
-}
-
-/*
- * The cover calls this from inside an event, and a client that turns out dead
- * ends in a second event: so the answer is noted and sent by clients_answer().
- */
-void client_answer(struct client *client, enum cover_answer answer)
-{
-	client->answer = answer;
-	list_remove(&client->answers);
-	list_append(&client->agent->answers, &client->answers);
-}
-
-void clients_answer(struct agent *agent)
-{
-	while (agent->answers.next != &agent->answers) {
-		struct client *client = list_entry(agent->answers.next, struct client, answers);
-
-		list_remove(&client->answers);
-		if (client->answer == ANSWER_GO)
-			give_go(client);
-		else if (client->answer == ANSWER_CHECK)
-			client_tell(client, WIRE_CHECK, 0, MODE_NONE);
-		else if (client_tell(client, WIRE_BUSY, 0, MODE_NONE))
-			client_close(client);
-	}
-}
-
-void client_asked(struct client *client)
-{
-	client_watch_process(client);
-	if (client->msg.flags & WIRE_FLAG_NONBLOCK)
-		set_timer(client, (uint64_t)client->agent->config->try_timeout_ms * 1000000u);
-}
-
-/* --- requests --- */
 
 /* Puts the request aside until clients_unpark(). A try waits no longer than its bound. */
 static void park(struct client *client)
@@ -170,25 +24,14 @@ static void park(struct client *client)
 	list_append(&client->agent->parked, &client->parked);
 	client_watch_process(client);
 	if (client->msg.flags & WIRE_FLAG_NONBLOCK && !client->timer.slot)
-		set_timer(client, (uint64_t)client->agent->config->try_timeout_ms * 1000000u);
-}
-
-void call_stands(struct client *client)
-{
-	struct agent *agent = client->agent;
-	const char *why;
-	struct name *name = client->lapsed ? name_find(agent, client->lapsed) : client->name;
-	bool yes = client->session == agent->session && agent_may_go(agent, &why) && name &&
-		   cover_stands(&name->cover, (enum lock_mode)client->msg.mode);
-
-	client_tell(client, WIRE_STANDING, yes ? 0 : ENOLCK, MODE_NONE);
+		call_set_timer(client, (uint64_t)client->agent->config->try_timeout_ms * 1000000u);
 }
 
 /* On a connection of its own: an earlier agent gave the GO. */
 static void stands_anew(struct client *client)
 {
 	struct name *name = client->name;
-	bool yes = cover_stands(&name->cover, (enum lock_mode)client->msg.mode);
+	bool yes = cover_stands(&name->cover, client->at, (enum lock_mode)client->msg.mode);
 
 	if (client_tell(client, WIRE_STANDING, yes ? 0 : ENOLCK, MODE_NONE))
 		client->state = CLIENT_NEW;	/* a STANDS on a connection of its own; the client closes it */
@@ -213,13 +56,41 @@ static void request_begin(struct client *client)
 		stands_anew(client);
 		return;
 	}
-	if (try && client->name->cover.recall != MODE_NONE)
+	if (try && cover_is_recalled(&client->name->cover))
 		clients_hear(client->name);
-	if (cover_request(&client->name->cover, client->id, (enum lock_mode)client->msg.mode, try)) {
+	if (cover_request(&client->name->cover, client->id, client->at, (enum lock_mode)client->msg.mode, try)) {
 		client_fail(client, ENOLCK, "the agent is out of memory");
 		return;
 	}
 	name_settle(client->name);
+}
+
+static void getlk_done(void *arg, const struct lock_span *lock, int l_pid, int err, const char *text)
+{
+	struct client *client = arg;
+	struct wire_msg msg;
+
+	client->getlk = NULL;
+	if (err) {
+		client_fail(client, ENOLCK, text);
+		return;
+	}
+	wire_init(&msg, WIRE_LOCK);
+	msg.mode = (uint16_t)lock->mode;
+	if (lock->mode != MODE_NONE) {
+		msg.start = (int64_t)lock->at.start;
+		msg.len = extent_len(lock->at);
+		msg.fd_number = l_pid;
+	}
+	client_send(client, &msg, NULL);
+	client_close(client);
+}
+
+static void getlk_begin(struct client *client, const char *key)
+{
+	client->state = CLIENT_GETLK;
+	if (getlk_start(client->agent, key, client->at, (enum lock_mode)client->msg.mode, getlk_done, client, &client->getlk))
+		client_fail(client, ENOLCK, "the agent is out of memory");
 }
 
 /* The descriptor is known: find its rule and name. */
@@ -254,12 +125,16 @@ static void identified(void *arg)
 			client_close(client);
 		return;
 	}
-	memcpy(key, "f:", 2);
+	memcpy(key, client->msg.family == FAMILY_FLOCK ? "f:" : "r:", 2);
 	err = rules_expand(match.name, match.pattern, identity->path, key + 2, sizeof key - 2);
 	if (err < 0) {
 		snprintf(text, sizeof text, "line %u of %s: no name can be made for this path: %s", match.line,
 			 agent->config->file, strerror(-err));
 		client_fail(client, ENOLCK, text);
+		return;
+	}
+	if (client->msg.type == WIRE_GETLK) {
+		getlk_begin(client, key);
 		return;
 	}
 	name = name_get(agent, key, match.on_lost);
@@ -270,7 +145,7 @@ static void identified(void *arg)
 	}
 	name->active_ns = loop_now_ns();
 	if (client->local)
-		client->own_fd = name_has_file(name, &identity->id) ? -1 : identify_reopen(client->fd);
+		client->own_fd = name_has_file(name, &identity->id) ? -1 : identify_reopen(client->fd, name->records);
 	err = name_add_file(name, &client->own_fd, &identity->id, client->local, identity->deleted ? NULL : identity->path);
 	helper_close(agent->loop, client->own_fd, client->local);
 	helper_close(agent->loop, client->fd, client->local);
@@ -294,20 +169,27 @@ static void identify_job(void *arg)
 
 	client->kind = identify_fd(client->fd, client->identity);
 	if (client->kind == IDENTIFY_MANAGED && !client->local)
-		client->own_fd = identify_reopen(client->fd);
+		client->own_fd = identify_reopen(client->fd, client->msg.family != FAMILY_FLOCK);
 }
 
-static bool valid_request(const struct wire_msg *msg)
+static bool valid_request(const struct wire_msg *msg, struct extent *ret_at)
 {
-	return msg->family == FAMILY_FLOCK && (msg->mode == MODE_SH || msg->mode == MODE_EX) &&
-	       !(msg->flags & ~WIRE_FLAG_NONBLOCK);
+	uint32_t flags = WIRE_FLAG_NONBLOCK | (msg->type == WIRE_GETLK ? 0 : WIRE_FLAG_AGAIN);
+
+	if ((msg->mode != MODE_SH && msg->mode != MODE_EX) || (msg->flags & ~flags))
+		return false;
+	if (msg->family == FAMILY_FLOCK) {
+		*ret_at = EXTENT_ALL;
+		return !msg->start && !msg->len && msg->type != WIRE_GETLK;
+	}
+	return (msg->family == FAMILY_POSIX || msg->family == FAMILY_OFD) && extent_from_len(msg->start, msg->len, ret_at);
 }
 
 void call_begin(struct client *client, const struct wire_msg *msg, int fd)
 {
 	struct agent *agent = client->agent;
 
-	if (!valid_request(msg)) {
+	if (!valid_request(msg, &client->at)) {
 		if (fd >= 0)
 			close(fd);
 		client_fail(client, EPROTO, "this request is not understood: are library and agent of one version?");
@@ -361,8 +243,8 @@ void call_held(struct client *client, const struct wire_msg *msg)
 
 	if (msg->mode == WIRE_HELD_UNKNOWN) {
 		/* Without /proc (in a chroot) the program cannot say: look from here. */
-		held = holders_fd_mode(client->cred.pid, client->msg.fd_number);
-		if (held == mode || (held == MODE_SH && mode == MODE_EX)) {
+		held = holders_fd_mode(client->cred.pid, client->msg.fd_number, client->msg.family != FAMILY_FLOCK);
+		if (client->msg.family == FAMILY_FLOCK && (held == mode || (held == MODE_SH && mode == MODE_EX))) {
 			/* The same: the call is over. SH that wants EX: the program drops it and says so. */
 			client_tell(client, WIRE_HELD, 0, held);
 			return;
@@ -394,7 +276,7 @@ void clients_unpark(struct agent *agent)
 
 		list_remove(&client->parked);
 		if (client->go_parked)
-			give_go(client);
+			call_give_go(client);
 		else
 			request_begin(client);
 	}

@@ -24,6 +24,7 @@
 #include "../shim/wire.h"
 #include "agent.h"
 #include "client.h"
+#include "getlk.h"
 #include "klock.h"
 #include "query.h"
 #include "records.h"
@@ -54,7 +55,7 @@ bool client_tell(struct client *client, enum wire_type type, int err, enum lock_
 	if (type == WIRE_GO)
 		msg.valid_until_ns = client->valid_ns;
 	if (type == WIRE_GO && client->name)
-		msg.fence = client->name->cover.fence;
+		msg.fence = client->name->cover.top_fence;
 	if (client_send(client, &msg, NULL) == 0)
 		return true;
 	client_close(client);
@@ -110,6 +111,7 @@ void client_close(struct client *client)
 	client->closed = true;
 	client->state = CLIENT_DEAD;
 	loop_timer_stop(agent->loop, &client->timer);
+	getlk_cancel(client->getlk);
 	loop_io_del(agent->loop, &client->io);
 	close(client->io.fd);
 	if (client->process.fd >= 0) {
@@ -213,13 +215,14 @@ static void on_message(struct client *client, const struct wire_msg *msg, const 
 	struct agent *agent = client->agent;
 	char query[QUERY_VERB_MAX];
 
-	if (fd >= 0 && !(client->state == CLIENT_NEW && (msg->type == WIRE_REQUEST || msg->type == WIRE_STANDS)) &&
+	if (fd >= 0 && !(client->state == CLIENT_NEW && (msg->type == WIRE_REQUEST || msg->type == WIRE_STANDS || msg->type == WIRE_GETLK)) &&
 	    !(client->state == CLIENT_GO && msg->type == WIRE_STANDS)) {
 		close(fd);
 		fd = -1;
 	}
 	switch (msg->type) {
 	case WIRE_REQUEST:
+	case WIRE_GETLK:
 		if (client->state != CLIENT_NEW)
 			break;
 		note_command(client, text, msg->text_len);
@@ -427,11 +430,13 @@ void clients_each(struct agent *agent, void (*fn)(void *arg, const struct client
 		struct client *client = hash_entry(node, struct client, node);
 		struct client_view view = { .pid = (int)client->cred.pid, .mode = (enum lock_mode)client->msg.mode,
 					    .try = client->msg.flags & WIRE_FLAG_NONBLOCK, .since_ns = client->since_ns,
-					    .go_ns = client->go_ns, .waits_in_kernel = client->state == CLIENT_GO };
+					    .go_ns = client->go_ns, .waits_in_kernel = client->state == CLIENT_GO,
+					    .family = (enum wire_family)client->msg.family };
 
-		if (!client->name || client->state == CLIENT_NEW)
+		if ((!client->name && !client->lapsed) || client->state == CLIENT_NEW)
 			continue;
-		view.key = client->name->key;
+		view.at = client->at;
+		view.key = client->name ? client->name->key : client->lapsed;
 		memcpy(view.command, client->command, sizeof view.command);
 		fn(arg, &view);
 	}

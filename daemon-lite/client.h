@@ -3,7 +3,7 @@
  * A client, as client.c (the connection) and call.c (the lock call) share it.
  *
  * Life: NEW → (IDENTIFY in a helper thread for files that are not local) → WAIT
- * (the cover or the store decides) → OFFERED → GO → DEAD. Its request's end is
+ * (the cover or the store decides) → OFFERED → GO → DEAD; or NEW → GETLK → DEAD. Its request's end is
  * told to the cover exactly once, in client_close().
  */
 #ifndef DLOCK_CLIENT_H
@@ -15,7 +15,7 @@
 #include "agent.h"
 #include "records.h"
 
-enum client_state { CLIENT_NEW, CLIENT_IDENTIFY, CLIENT_WAIT, CLIENT_OFFERED, CLIENT_GO, CLIENT_QUERY, CLIENT_DEAD };
+enum client_state { CLIENT_NEW, CLIENT_IDENTIFY, CLIENT_WAIT, CLIENT_OFFERED, CLIENT_GO, CLIENT_GETLK, CLIENT_QUERY, CLIENT_DEAD };
 
 struct client {
 	struct agent *agent;
@@ -27,7 +27,9 @@ struct client {
 	enum client_state state;
 	uint64_t id;
 	struct name *name;		/* set by client_use_name() alone */
-	struct wire_msg msg;		/* the REQUEST or STANDS */
+	struct wire_msg msg;		/* the REQUEST, STANDS or GETLK */
+	struct extent at;		/* its range */
+	struct getlk *getlk;		/* the other hosts are being asked */
 	int fd;				/* received, until identified */
 	struct identity *identity;
 	enum identify_kind kind;
@@ -37,6 +39,7 @@ struct client {
 	uint64_t valid_ns;		/* the GO counts until then */
 	char *lapsed;			/* it counts no more: the name's key, and `name` is NULL */
 	bool go_parked;			/* a GO that waits for the lease */
+	bool looked;			/* a GO that lasts: looked whether it is part of a deadlock */
 	bool closed;
 	struct list answers;		/* an answer of the cover that is to be sent */
 	enum cover_answer answer;
@@ -67,10 +70,15 @@ void client_answer_more(struct client *client);	/* the client can be written to 
 
 /* --- call.c: what a message means for the call --- */
 
-void call_begin(struct client *client, const struct wire_msg *msg, int fd);	/* REQUEST, or STANDS on a new connection */
+void call_begin(struct client *client, const struct wire_msg *msg, int fd);	/* REQUEST, GETLK, or STANDS on a new connection */
 void call_held(struct client *client, const struct wire_msg *msg);
+
+/* --- call_go.c: what the cover's answer means for the program --- */
+
+void call_give_go(struct client *client);	/* or an OFFER first, or once the lease allows it */
 void call_taken(struct client *client);
 void call_stands(struct client *client);	/* STANDS after GO */
+void call_set_timer(struct client *client, uint64_t delay_ns);
 void call_timer_fired(struct loop_timer *timer);
 
 #endif

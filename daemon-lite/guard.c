@@ -10,7 +10,7 @@
  *
  * Invariants:
  * - One thread. It never talks to the network, never allocates on account of the
- *   agent but for what it keeps, and calls nothing on a filesystem but flock on the copies.
+ *   agent but for what it keeps, and calls nothing on a filesystem but flock and F_OFD_GETLK on the copies.
  * - An agent is silent only by time in which the guard itself ran: after a pause
  *   of the whole host (or of the guard) the agent gets a fresh T/6.
  * - The ladder is the agent's business first: with an agent that is up the guard

@@ -70,6 +70,7 @@ enum ladder_step { LADDER_GOOD, LADDER_FAILING, LADDER_KILL };
 /* Which step applies now. last_good 0 = LADDER_GOOD. Pure. */
 enum ladder_step ladder_at(uint64_t now_ns, uint64_t last_good_ns, uint32_t ttl_ms);
 
+/* The key's beginning says which locks: "r:" record locks (POSIX and OFD, anywhere in the file), else flocks. */
 struct ladder_file { int fd; struct inode_id id; const char *key; struct on_lost_rule on_lost; bool done; };
 /* The process whose descriptions are the caller's own side: the guard for the agent, the agent for the guard. It is never a holder. */
 void ladder_set_skip(pid_t pid);

@@ -403,10 +403,12 @@ int guard_kept_receive(struct guard_kept *kept, int link)
  */
 void guard_kept_orphan(struct guard_kept *kept)
 {
+	struct flock all = { .l_type = F_UNLCK, .l_whence = SEEK_SET };
 	struct guard_file *file = NULL;
 
 	while ((file = guard_kept_walk(kept, file)) != NULL) {
 		flock(file->fd, LOCK_UN);
+		fcntl(file->fd, F_OFD_SETLK, &all);
 		file->is_old = true;
 	}
 }

@@ -238,14 +238,31 @@ enum identify_kind identify_fd(int fd, struct identity *ret_identity)
 	return kind;
 }
 
-int identify_reopen(int fd)
+/*
+ * A writer is noticed by others: it breaks a read lease, forbids execution (ETXTBSY), and its close is an event
+ * "written" to whoever watches. Beside a program that has the file open for writing the agent changes nothing of that but for how long.
+ */
+static bool may_write_too(int fd)
+{
+	int flags = fcntl(fd, F_GETFL);
+	struct stat st;
+
+	if (flags < 0 || (flags & O_PATH) || (flags & O_ACCMODE) == O_RDONLY)
+		return false;
+	return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && !(st.st_mode & 0111);
+}
+
+int identify_reopen(int fd, bool records)
 {
 	const int flags = O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
 	char link[32];
-	int r;
+	int r = -1;
 
 	fd_link(link, fd);
-	r = open(link, O_RDONLY | flags);
+	if (records && may_write_too(fd))
+		r = open(link, O_RDWR | flags);
+	if (r < 0)
+		r = open(link, O_RDONLY | flags);
 	if (r < 0 && errno == EACCES)
 		r = open(link, O_WRONLY | flags);
 	return r < 0 ? -errno : r;

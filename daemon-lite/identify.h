@@ -41,7 +41,11 @@ enum identify_kind identify_fd(int fd, struct identity *ret_identity);
 /* Whether calls on this descriptor (stat, open, flock) never wait for a network or a user-space filesystem. Itself never blocks (statx with AT_STATX_DONT_SYNC, mountinfo's filesystem type, remembered by device). */
 bool identify_is_local(int fd);
 
-/* A description of the agent's own for the same inode (opens /proc/self/fd/N again, read-only, or write-only, O_NONBLOCK|O_NOCTTY|O_CLOEXEC). Returns the descriptor or -errno. */
-int identify_reopen(int fd);
+/*
+ * A description of the agent's own for the same inode (opens /proc/self/fd/N again, O_NONBLOCK|O_NOCTTY|O_CLOEXEC), for regular files and
+ * directories only. Read-only, or write-only if the agent may only write. records: for reading and writing, if fd is open for writing, the file is no
+ * program (it could not be executed) and the agent may; else as above, and a wait in F_WRLCK has to ask (klock.h). Returns the descriptor or -errno.
+ */
+int identify_reopen(int fd, bool records);
 
 #endif

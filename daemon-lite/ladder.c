@@ -138,9 +138,33 @@ static void mark_put(const struct mark *mark)
 
 struct pass {
 	enum ladder_step step;
-	struct ladder_file **held;	/* the files that are locked, in the order of ids */
+	struct ladder_file **held;	/* the files that are locked, in the order of the holder_files */
 	bool *found;			/* by the same index */
+	pid_t last_pid;			/* the holder before this one, and its file: a process may have thousands of record locks */
+	size_t last_file;
 };
+
+static bool is_records(const struct ladder_file *file)
+{
+	return strncmp(file->key, "r:", 2) == 0;
+}
+
+static struct holder_file holder_file_of(const struct ladder_file *file)
+{
+	return (struct holder_file){ .id = file->id, .records = is_records(file) };
+}
+
+/* What is held anywhere in the file: MODE_NONE, a mode, or -errno. */
+static int probe(const struct ladder_file *file)
+{
+	struct lock_span lock;
+	int pid, r;
+
+	if (!is_records(file))
+		return klock_probe(file->fd, MODE_EX);
+	r = klock_getlk(file->fd, EXTENT_ALL, MODE_EX, &lock, &pid);
+	return r < 0 ? r : (int)lock.mode;
+}
 
 /* What this step asks for, for a holder of this file. */
 static int signal_of(enum ladder_step step, const struct on_lost_rule *rule)
@@ -160,17 +184,22 @@ static void on_holder(void *arg, const struct holder *holder)
 {
 	struct pass *pass = arg;
 	const struct ladder_file *file = pass->held[holder->inode];
+	const struct holder_file which = holder_file_of(file);
 	const char *how = holder->mapping ? " (by a mapping)" : "";
 	int sig = signal_of(pass->step, &file->on_lost), r;
 	bool is_kill_rule = file->on_lost.what == ON_LOST_KILL;
 	struct mark mark = { .pid = holder->pid, .sig = sig };
 
 	pass->found[holder->inode] = true;
+	if (holder->pid == pass->last_pid && holder->inode == pass->last_file)
+		return;
+	pass->last_pid = holder->pid;
+	pass->last_file = holder->inode;
 	/* SIGKILL is sent in each pass; the line about it is written once. */
 	mark.start = start_time(holder->pid);
 	if (marked(&mark)) {
 		if (is_kill_rule && sig == SIGKILL)
-			holder_signal(holder, &file->id, sig);
+			holder_signal(holder, &which, sig);
 		return;
 	}
 	if (sig == 0) {
@@ -179,7 +208,7 @@ static void on_holder(void *arg, const struct holder *holder)
 		mark_put(&mark);
 		return;
 	}
-	r = holder_signal(holder, &file->id, sig);
+	r = holder_signal(holder, &which, sig);
 	if (r == -ESRCH)	/* it has let go or has ended in this moment */
 		return;
 	if (r < 0)
@@ -193,14 +222,14 @@ static void on_holder(void *arg, const struct holder *holder)
 }
 
 /* Leaves only the files with nobody found. Returns how many. */
-static size_t not_found(struct pass *pass, struct inode_id *ids, size_t count)
+static size_t not_found(struct pass *pass, struct holder_file *which, size_t count)
 {
 	size_t n = 0;
 
 	for (size_t i = 0; i < count; i++) {
 		if (pass->found[i])
 			continue;
-		ids[n] = ids[i];
+		which[n] = which[i];
 		pass->held[n++] = pass->held[i];
 	}
 	return n;
@@ -217,8 +246,8 @@ static void say_nobody(const struct ladder_file *file)
 	log_error("%s: the lease is lost and the file is still locked here, but no holder can be found; end it by hand", file->key);
 }
 
-/* Probes all files; sets done, fills ids and held. Returns how many are locked. */
-static size_t probe_all(struct ladder_file *files, size_t count, struct inode_id *ids, struct ladder_file **held)
+/* Probes all files; sets done, fills which and held. Returns how many are locked. */
+static size_t probe_all(struct ladder_file *files, size_t count, struct holder_file *which, struct ladder_file **held)
 {
 	size_t n = 0;
 
@@ -227,14 +256,14 @@ static size_t probe_all(struct ladder_file *files, size_t count, struct inode_id
 
 		if (files[i].done)
 			continue;
-		mode = klock_probe(files[i].fd, MODE_EX);
+		mode = probe(&files[i]);
 		if (mode == MODE_NONE) {
 			files[i].done = true;
 			continue;
 		}
 		if (mode < 0)	/* cannot tell, so as if it were locked: the holders say */
 			log_error("%s: the kernel cannot be asked who holds it: %s", files[i].key, strerror(-mode));
-		ids[n] = files[i].id;
+		which[n] = holder_file_of(&files[i]);
 		held[n++] = &files[i];
 	}
 	return n;
@@ -244,19 +273,20 @@ static size_t probe_all(struct ladder_file *files, size_t count, struct inode_id
  * Three rounds, each for the files where the one before found nobody: the second
  * one because holders_find looks thoroughly only when it finds nobody at all.
  */
-static void find_and_signal(struct pass *pass, struct inode_id *ids, size_t count)
+static void find_and_signal(struct pass *pass, struct holder_file *which, size_t count)
 {
 	for (int round = 0; round < 3 && count > 0; round++) {
 		memset(pass->found, 0, count * sizeof(*pass->found));
+		pass->last_pid = 0;
 		if (round < 2)
-			holders_find(ids, count, ladder.skip, on_holder, pass);
+			holders_find(which, count, ladder.skip, on_holder, pass);
 		else
-			holders_find_mappings(ids, count, ladder.skip, on_holder, pass);
-		count = not_found(pass, ids, count);
+			holders_find_mappings(which, count, ladder.skip, on_holder, pass);
+		count = not_found(pass, which, count);
 	}
 	for (size_t i = 0; i < count; i++) {
 		/* It may have been let go since the probe. */
-		if (klock_probe(pass->held[i]->fd, MODE_EX) == MODE_NONE)
+		if (probe(pass->held[i]) == MODE_NONE)
 			pass->held[i]->done = true;
 		else
 			say_nobody(pass->held[i]);
@@ -273,7 +303,7 @@ void ladder_set_skip(pid_t pid)
 size_t ladder_pass(enum ladder_step step, struct ladder_file *files, size_t count)
 {
 	struct pass pass = { .step = step };
-	struct inode_id *ids;
+	struct holder_file *which;
 	size_t held = 0;
 
 	pthread_mutex_lock(&ladder.lock);
@@ -282,16 +312,16 @@ size_t ladder_pass(enum ladder_step step, struct ladder_file *files, size_t coun
 		pthread_mutex_unlock(&ladder.lock);
 		return 0;
 	}
-	ids = calloc(count + 1, sizeof(*ids));
+	which = calloc(count + 1, sizeof(*which));
 	pass.held = calloc(count + 1, sizeof(*pass.held));
 	pass.found = calloc(count + 1, sizeof(*pass.found));
-	if (!ids || !pass.held || !pass.found) {
+	if (!which || !pass.held || !pass.found) {
 		log_error("the lease is lost and there is no memory to look for its holders; trying again");
 		held = count;
 		goto out;
 	}
-	held = probe_all(files, count, ids, pass.held);
-	find_and_signal(&pass, ids, held);
+	held = probe_all(files, count, which, pass.held);
+	find_and_signal(&pass, which, held);
 	held = 0;
 	for (size_t i = 0; i < count; i++) {
 		if (!files[i].done)
@@ -300,7 +330,7 @@ size_t ladder_pass(enum ladder_step step, struct ladder_file *files, size_t coun
 			files[i].done = true;
 	}
 out:
-	free(ids);
+	free(which);
 	free(pass.held);
 	free(pass.found);
 	pthread_mutex_unlock(&ladder.lock);

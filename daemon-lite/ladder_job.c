@@ -39,7 +39,10 @@ static void job_run(void *arg)
 {
 	struct job *job = arg;
 
-	job->held = ladder_pass(job->step, job->files, job->count);
+	ladder_pass(job->step, job->files, job->count);
+	/* Who is only told (on_lost) and goes on holding is not waited for: `done` says so, and the next job has new files. */
+	for (size_t i = 0; i < job->count; i++)
+		job->held += !job->files[i].done;
 	if (job->held)
 		usleep(PASS_GAP_US);	/* the signalled need a moment; a lost session runs pass after pass */
 }
@@ -86,7 +89,7 @@ int ladder_job_start(struct agent *agent, enum ladder_step step, void (*done)(vo
 	while (!err && (node = hash_walk(&agent->names, node))) {
 		struct name *name = hash_entry(node, struct name, node);
 
-		if (name->cover.mode != MODE_NONE || name->inherited)
+		if (cover_mode(&name->cover) != MODE_NONE || name->inherited)
 			err = add_name(job, name);
 	}
 	if (err) {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * One look: in a helper thread, /proc, for the holders of everything covered; on
- * the loop, a probe of the names where nobody was seen; if one of them is locked
- * all the same, a second walk through /proc, thorough and for mappings.
+ * the loop, a probe of what nobody was seen to hold; if that is locked all the
+ * same, a second walk through /proc, thorough and for mappings.
  *
- * Must not disturb a lock: the probe takes a lock for an instant, so it is made
+ * Must not disturb a lock: the probe of a flock takes a lock for an instant, so it is made
  * only where no program here can be about to try one (its standing GO is closed
- * meanwhile), and where the agent's own description neither holds nor waits. A
- * host that is asked again and again spends at most half of its time on this.
+ * meanwhile), and where the agent's own description neither holds nor waits. Record
+ * locks are asked for without taking any. A host that is asked again and again spends at most half of its time on this.
  */
 #include "look.h"
 
@@ -19,11 +19,11 @@
 #include "holders.h"
 #include "klock.h"
 #include "log.h"
+#include "look_private.h"
 #include "publish.h"
 
 #define FOUND_MAX 100000	/* holders in one look */
 #define PAUSE_MAX_NS 200000000u
-#define PASSING_NS 5000000u	/* a program with a GO for less than this is not said to wait */
 
 struct request {
 	struct request *next;
@@ -39,40 +39,18 @@ struct looks {			/* of an agent */
 	uint64_t ended_ns, took_ns;
 };
 
-struct look_name {
-	char *key;
-	enum lock_mode probed;
-	bool expected;		/* somebody must hold it */
-	bool seen;		/* … and was found */
-};
-
-struct found {
-	size_t name;
-	struct holder holder;
-};
-
-struct look {
-	struct looks *looks;
-	struct request *requests;
-	uint64_t begun_ns;
-	struct look_name *names;
-	size_t name_count;
-	struct inode_id *ids, *pass_ids;
-	size_t *owners, *pass_owners;	/* index into names, for each id */
-	size_t id_count;
-	struct found *found;
-	size_t found_count, found_size;
-};
-
 static void look_free(struct look *look)
 {
 	if (!look)
 		return;
-	for (size_t i = 0; i < look->name_count; i++)
+	for (size_t i = 0; i < look->name_count; i++) {
 		free(look->names[i].key);
+		lock_spans_free(&look->names[i].seen_at);
+		lock_spans_free(&look->names[i].missing);
+	}
 	free(look->names);
-	free(look->ids);
-	free(look->pass_ids);
+	free(look->files);
+	free(look->pass_files);
 	free(look->owners);
 	free(look->pass_owners);
 	free(look->found);
@@ -88,9 +66,10 @@ static int note_name(struct look *look, const struct name *name)
 	one->key = strdup(name->key);
 	if (!one->key)
 		return -ENOMEM;
+	one->records = name->records;
 	for (size_t i = 0; i < name->file_count; i++) {
-		look->ids[look->id_count] = name->files[i].id;
-		look->owners[look->id_count++] = look->name_count;
+		look->files[look->file_count] = (struct holder_file){ name->files[i].id, name->records };
+		look->owners[look->file_count++] = look->name_count;
 	}
 	look->name_count++;
 	return 0;
@@ -98,7 +77,7 @@ static int note_name(struct look *look, const struct name *name)
 
 static int note_names(struct look *look)
 {
-	struct agent *agent = look->looks->agent;
+	struct agent *agent = look->agent;
 	struct hash_node *node = NULL;
 	size_t names = 0, files = 0;
 	int err = 0;
@@ -108,16 +87,16 @@ static int note_names(struct look *look)
 		files += hash_entry(node, struct name, node)->file_count;
 	}
 	look->names = calloc(names + 1, sizeof *look->names);
-	look->ids = calloc(files + 1, sizeof *look->ids);
-	look->pass_ids = calloc(files + 1, sizeof *look->ids);
+	look->files = calloc(files + 1, sizeof *look->files);
+	look->pass_files = calloc(files + 1, sizeof *look->files);
 	look->owners = calloc(files + 1, sizeof *look->owners);
 	look->pass_owners = calloc(files + 1, sizeof *look->owners);
-	if (!look->names || !look->ids || !look->pass_ids || !look->owners || !look->pass_owners)
+	if (!look->names || !look->files || !look->pass_files || !look->owners || !look->pass_owners)
 		return -ENOMEM;
 	while (!err && (node = hash_walk(&agent->names, node))) {
 		const struct name *name = hash_entry(node, struct name, node);
 
-		if (name->cover.mode != MODE_NONE)
+		if (cover_mode(&name->cover) != MODE_NONE)
 			err = note_name(look, name);
 	}
 	return err;
@@ -125,66 +104,109 @@ static int note_names(struct look *look)
 
 /* --- in the helper thread --- */
 
-static void on_holder(void *arg, const struct holder *holder)
+static void add_found(struct look *look, size_t name, const struct holder *holder)
 {
-	struct look *look = arg;
-	struct found *found;
-
 	if (look->found_count == look->found_size) {
 		size_t size = look->found_size ? 2 * look->found_size : 64;
+		struct found *found = look->found_size < FOUND_MAX ? reallocarray(look->found, size, sizeof *found) : NULL;
 
-		found = look->found_size < FOUND_MAX ? reallocarray(look->found, size, sizeof *found) : NULL;
 		if (!found)
 			return;
 		look->found = found;
 		look->found_size = size;
 	}
-	found = &look->found[look->found_count++];
-	*found = (struct found){ look->pass_owners[holder->inode], *holder };
-	look->names[found->name].seen = true;
-	if (holder->mapping && look->names[found->name].probed != MODE_NONE)
-		found->holder.mode = look->names[found->name].probed;
+	look->found[look->found_count++] = (struct found){ name, *holder };
 }
 
-static void pass(struct look *look, bool missing,
-		 int (*find)(const struct inode_id *, size_t, pid_t, void (*)(void *, const struct holder *), void *))
+/* Somebody who maps the file: of record locks, who has all that nobody else was found to have. */
+static void on_mapping(struct look *look, size_t index, struct holder holder)
+{
+	struct look_name *name = &look->names[index];
+
+	if (!name->records) {
+		if (name->probed != MODE_NONE)
+			holder.mode = name->probed;
+		add_found(look, index, &holder);
+		name->seen = true;
+		return;
+	}
+	for (size_t i = 0; i < name->missing.count; i++) {
+		holder.at = name->missing.at[i].at;
+		holder.mode = name->missing.at[i].mode;
+		holder.ofd = true;	/* a process's own lock would have ended with its descriptor */
+		add_found(look, index, &holder);
+		lock_spans_add(&name->seen_at, holder.at, holder.mode);
+	}
+	name->seen = true;
+}
+
+static void on_holder(void *arg, const struct holder *holder)
+{
+	struct look *look = arg;
+	size_t index = look->pass_owners[holder->inode];
+	struct look_name *name = &look->names[index];
+
+	if (holder->mapping) {
+		on_mapping(look, index, *holder);
+		return;
+	}
+	/* Again: only those who were not found the first time. */
+	if (look->again && name->records && !look_is_beyond(&name->seen_at, holder->at))
+		return;
+	add_found(look, index, holder);
+	name->seen = true;
+	if (name->records)
+		lock_spans_add(&name->seen_at, holder->at, holder->mode);
+}
+
+static void pass(struct look *look, int (*find)(const struct holder_file *, size_t, pid_t, void (*)(void *, const struct holder *), void *))
 {
 	size_t n = 0;
 
-	for (size_t i = 0; i < look->id_count; i++) {
+	for (size_t i = 0; i < look->file_count; i++) {
 		const struct look_name *name = &look->names[look->owners[i]];
 
-		if (missing && (name->seen || !name->expected))
+		if (look->again && (name->seen || !name->expected))
 			continue;
-		look->pass_ids[n] = look->ids[i];
+		look->pass_files[n] = look->files[i];
 		look->pass_owners[n++] = look->owners[i];
 	}
 	if (n)
-		find(look->pass_ids, n, getppid(), on_holder, look);
+		find(look->pass_files, n, getppid(), on_holder, look);
 }
 
 static void walk(void *arg)
 {
-	pass(arg, false, holders_find);
+	pass(arg, holders_find);
 }
 
 static void walk_again(void *arg)
 {
-	pass(arg, true, holders_find);	/* it looks thoroughly only where it finds nobody at all */
-	pass(arg, true, holders_find_mappings);
+	struct look *look = arg;
+
+	look->again = true;
+	for (size_t i = 0; i < look->name_count; i++)
+		look->names[i].seen &= !look->names[i].records;
+	pass(arg, holders_find);	/* it looks thoroughly only where it finds nobody at all */
+	pass(arg, holders_find_mappings);
 }
 
 /* --- where nobody was seen --- */
+
+static bool all_local(const struct name *name)
+{
+	for (size_t i = 0; i < name->file_count; i++)
+		if (!name->files[i].local)
+			return false;
+	return true;
+}
 
 static enum lock_mode probe(struct name *name)
 {
 	enum lock_mode held = MODE_NONE;
 
-	if (cover_has_requests(&name->cover) || name->wait || name->wait_held || name->probe_running)
+	if (cover_has_requests(&name->cover) || name_is_asking(name) || !all_local(name))
 		return MODE_NONE;
-	for (size_t i = 0; i < name->file_count; i++)
-		if (!name->files[i].local)
-			return MODE_NONE;
 	for (size_t i = 0; i < name->file_count; i++) {
 		int got;
 
@@ -197,97 +219,65 @@ static enum lock_mode probe(struct name *name)
 	return held;
 }
 
-/* Whether one of those that nobody was seen to hold is held. */
+/* Adds those parts of the lock that no holder was found for. */
+static void note_missing(struct look_name *one, const struct lock_span *lock)
+{
+	struct extent rest = lock->at;
+
+	for (size_t i = lock_spans_find(&one->seen_at, rest.start); rest.start < lock->at.end; i++) {
+		const struct extent *seen = i < one->seen_at.count && one->seen_at.at[i].at.start < lock->at.end ? &one->seen_at.at[i].at : NULL;
+
+		rest.end = seen ? seen->start : lock->at.end;
+		if (rest.start < rest.end)
+			lock_spans_add(&one->missing, rest, lock->mode);
+		rest.start = seen ? seen->end : lock->at.end;
+	}
+}
+
+/* Where there are too many locks to look at each, only those are shown whose holders were seen. */
+static void probe_records(struct look_name *one, const struct name *name)
+{
+	struct lock_spans held = { 0 };
+	struct klock_brief brief;
+
+	if (!all_local(name))
+		return;
+	klock_brief_begin(&brief);
+	for (size_t i = 0; i < name->file_count; i++) {
+		enum lock_mode all;
+		struct extent seen;
+
+		klock_probe_briefly(name->files[i].fd, EXTENT_ALL, EXTENT_ALL, &brief, &held, &seen, &all);
+	}
+	for (size_t i = 0; i < held.count; i++)
+		note_missing(one, &held.at[i]);
+	lock_spans_free(&held);
+	one->expected = one->missing.count > 0;
+}
+
+/* Whether something is held by somebody who was not seen. */
 static bool anybody_missing(struct look *look)
 {
 	bool missing = false;
 
 	for (size_t i = 0; i < look->name_count; i++) {
 		struct look_name *one = &look->names[i];
-		struct name *name = one->seen ? NULL : name_find(look->looks->agent, one->key);
+		struct name *name = one->seen && !one->records ? NULL : name_find(look->agent, one->key);
 
-		if (!name || name->cover.mode == MODE_NONE)
+		if (!name || cover_mode(&name->cover) == MODE_NONE)
 			continue;
-		one->probed = probe(name);
-		one->expected = one->probed != MODE_NONE || name->cover.recall != MODE_NONE;
+		if (one->records) {
+			probe_records(one, name);
+		} else {
+			one->probed = probe(name);
+			one->expected = one->probed != MODE_NONE || cover_is_recalled(&name->cover);
+		}
 		missing |= one->expected;
 	}
 	return missing;
 }
 
-/* --- the records --- */
-
-static const char *mode_name(enum lock_mode mode)
-{
-	return mode == MODE_SH ? "SH" : "EX";
-}
-
-static bool is_going(const struct cover *cover)
-{
-	for (size_t i = 0; i < cover->request_count; i++)
-		if (cover->requests[i].state == REQUEST_GO)
-			return true;
-	return false;
-}
-
-static const char *state_of(const struct look_name *one, const struct name *name)
-{
-	if (!name || name->cover.mode == MODE_NONE)
-		return NULL;
-	if (name->cover.recall != MODE_NONE)
-		return "recalled";
-	return one->seen || one->probed != MODE_NONE || is_going(&name->cover) ? "held" : NULL;
-}
-
-static void put_name(struct record_buf *buf, const struct look_name *one, const struct name *name)
-{
-	const char *state = state_of(one, name);
-
-	if (!state)
-		return;
-	records_begin(buf, "cover");
-	records_put(buf, "key", one->key);
-	records_put(buf, "state", state);
-	records_end(buf);
-}
-
-/* How long it can have held it: since it last said so. Who took it under a standing GO, or inherited it, has not said so. */
-static void put_age(struct record_buf *buf, uint64_t now, const struct name *name, const struct holder *holder)
-{
-	if (!name || !name->held_ns || name->held_mode != holder->mode || name->held_pid != holder->pid)
-		return;
-	records_put_u64(buf, "age_ms", now > name->held_ns ? (now - name->held_ns) / 1000000u : 0);
-}
-
-static void put_holder(struct record_buf *buf, const struct look *look, const struct found *found)
-{
-	const char *key = look->names[found->name].key;
-
-	records_begin(buf, "holder");
-	records_put(buf, "key", key);
-	records_put_u64(buf, "pid", (uint64_t)found->holder.pid);
-	records_put(buf, "command", found->holder.command);
-	records_put(buf, "mode", mode_name(found->holder.mode));
-	put_age(buf, look->begun_ns, name_find(look->looks->agent, key), &found->holder);
-	records_end(buf);
-}
-
-static void on_client(void *arg, const struct client_view *view)
-{
-	struct record_buf *buf = arg;
-	uint64_t now = loop_now_ns();
-
-	if (!view->waits_in_kernel || now - view->go_ns < PASSING_NS)
-		return;
-	records_begin(buf, "waiter");
-	records_put(buf, "key", view->key);
-	records_put_u64(buf, "pid", (uint64_t)view->pid);
-	records_put(buf, "command", view->command);
-	records_put(buf, "mode", mode_name(view->mode));
-	records_put(buf, "try", view->try ? "1" : "0");
-	records_put_u64(buf, "age_ms", (now - view->since_ns) / 1000000u);
-	records_end(buf);
-}
+/* --- the answer --- */
 
 static void answer(struct request *requests, const struct record_buf *records)
 {
@@ -308,11 +298,7 @@ static void seen_all(void *arg)
 	struct looks *looks = look->looks;
 	struct record_buf buf = { 0 };
 
-	for (size_t i = 0; i < look->name_count; i++)
-		put_name(&buf, &look->names[i], name_find(looks->agent, look->names[i].key));
-	for (size_t i = 0; i < look->found_count; i++)
-		put_holder(&buf, look, &look->found[i]);
-	clients_each(looks->agent, on_client, &buf);
+	look_put(look, &buf);
 	looks->ended_ns = loop_now_ns();
 	looks->took_ns = looks->ended_ns - look->begun_ns;
 	looks->running = NULL;
@@ -326,7 +312,7 @@ static void seen(void *arg)
 {
 	struct look *look = arg;
 
-	if (!anybody_missing(look) || helper_run(look->looks->agent->loop, walk_again, seen_all, look))
+	if (!anybody_missing(look) || helper_run(look->agent->loop, walk_again, seen_all, look))
 		seen_all(look);
 }
 
@@ -350,7 +336,7 @@ static void start(struct looks *looks)
 	looks->waiting_last = &looks->waiting;
 	look = calloc(1, sizeof *look);
 	if (look) {
-		*look = (struct look){ .looks = looks, .requests = requests, .begun_ns = now };
+		*look = (struct look){ .agent = looks->agent, .looks = looks, .requests = requests, .begun_ns = now };
 		looks->running = look;
 		if (!note_names(look) && !helper_run(looks->agent->loop, walk, seen, look))
 			return;

@@ -3,9 +3,13 @@
  * What this host's kernel shows of the locks that the host covers: who holds, who
  * waits in the kernel. As records (records.h), the fields in this order:
  *
- *   record=cover key= state=held|recalled          (a cover that is not named lies idle)
- *   record=holder key= pid= command= mode=SH|EX [age_ms=]
- *   record=waiter key= pid= command= mode= try=0|1 age_ms=
+ *   record=cover key= state=held|recalled start= end=          (a cover, or a part of one, that is not named lies idle)
+ *   record=holder key= pid= command= mode=SH|EX kind=flock|record|ofd start= end= [age_ms=]      (pid empty: nobody was found who has this lock)
+ *   record=waiter key= pid= command= mode= kind= start= end= try=0|1 age_ms=
+ *
+ * A `cover` that is held is one that a program was told to lock, or of which it is not known which part is. start and end
+ * are offsets, end not included, 2^63 where it never ends; a flock is on everything, and so is a record without start.
+ * kind: `record` belongs to a process (POSIX), `ofd` to an open file description.
  *
  * Loop's thread; the walk through /proc is done in a helper thread, one at a time.
  */

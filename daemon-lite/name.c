@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One lock name on this host: carries out what its cover decides. The cover's
- * operations must not call back, so probes are noted and done by name_settle().
- *
- * A name has one file in the ordinary case; more when the file was deleted and
- * made anew, or when several paths map to one name. "Free" means all of them.
- *
- * Lock calls on a file that is not local run in helper threads only.
+ * One lock on this host: a name in one of the two families, its files, its cover. Carries out what the cover decides (in the
+ * kernel: name_kernel.c). The cover's operations must not call back, so probes are noted and done by name_settle().
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,9 +14,9 @@
 #include "agent.h"
 #include "klock.h"
 #include "log.h"
+#include "name.h"
 
 #define IDLE_PERIOD_MIN_NS 50000000u	/* how often an unlocked name is looked for when linger is 0 */
-#define RETRY_NS 200000000u
 
 static struct name *name_of(void *owner)
 {
@@ -37,15 +32,14 @@ static void op_answer(void *owner, uint64_t id, enum cover_answer answer)
 		client_answer(client, answer);
 }
 
-static void op_ask(void *owner, uint64_t id, enum lock_mode mode, bool try)
+static void op_ask(void *owner, uint64_t id, struct extent at, enum lock_mode mode, unsigned flags)
 {
 	struct name *name = name_of(owner);
 	struct client *client = client_find(name->agent, id);
 
 	if (!client)
 		return;
-	store_acquire(name->agent->store, name->key, id, mode, try,
-		      client_info(client, name->info, sizeof name->info));
+	store_acquire(name->agent->store, name->key, id, at, mode, flags, client_info(client, name->info, sizeof name->info));
 	client_asked(client);
 }
 
@@ -56,11 +50,11 @@ static void op_withdraw(void *owner, uint64_t id)
 	store_withdraw(name->agent->store, name->key, id);
 }
 
-static void op_give_back(void *owner, enum lock_mode keep, uint64_t fence)
+static void op_give_back(void *owner, const struct lock_span *parts, size_t count)
 {
 	struct name *name = name_of(owner);
 
-	store_give_back(name->agent->store, name->key, keep, fence);
+	store_give_back(name->agent->store, name->key, parts, count);
 }
 
 static void op_busy(void *owner, const char *host, uint64_t req)
@@ -70,51 +64,19 @@ static void op_busy(void *owner, const char *host, uint64_t req)
 	store_busy(name->agent->store, name->key, host, req);
 }
 
-static void op_probe(void *owner, enum lock_mode want)
+static void op_probe(void *owner)
 {
-	(void)want;		/* the cover keeps it */
-	name_of(owner)->probe_due = true;
+	name_of(owner)->probe_due = true;	/* the cover keeps the questions */
 }
 
-static void wait_done(void *arg, int err);
-
-static void wait_start(struct name *name, size_t file)
+static void op_wait(void *owner, unsigned slot, struct extent at, enum lock_mode mode)
 {
-	int err;
-
-	name->wait_file = file;
-	name->wait_cancelled = false;
-	err = klock_wait_start(name->agent->loop, name->files[file].fd, name->wait_mode, wait_done, name, &name->wait);
-	if (err) {
-		log_error("%s: no thread to wait for the local holder: %s", name->key, strerror(-err));
-		loop_timer_set(name->agent->loop, &name->retry, loop_now_ns() + RETRY_NS);
-	}
+	name_wait_start(name_of(owner), slot, at, mode);
 }
 
-static void op_wait(void *owner, enum lock_mode mode)
+static void op_wait_cancel(void *owner, unsigned slot)
 {
-	struct name *name = name_of(owner);
-
-	name->wait_mode = mode;
-	wait_start(name, name->wait_file < name->file_count ? name->wait_file : 0);
-}
-
-static void op_wait_cancel(void *owner)
-{
-	struct name *name = name_of(owner);
-
-	name->wait_cancelled = true;
-	if (name->wait)
-		klock_wait_cancel(name->wait);
-}
-
-static void op_wait_unlock(void *owner)
-{
-	struct name *name = name_of(owner);
-
-	if (name->wait_held)
-		klock_unlock(name->files[name->wait_file].fd);
-	name->wait_held = false;
+	name_wait_cancel(name_of(owner), slot);
 }
 
 static const struct cover_ops ops = {
@@ -126,202 +88,14 @@ static const struct cover_ops ops = {
 	.probe = op_probe,
 	.wait = op_wait,
 	.wait_cancel = op_wait_cancel,
-	.wait_unlock = op_wait_unlock,
 };
 
-/* --- probes --- */
-
-/*
- * What others hold on the files, the strongest; remembers where. `but` is left
- * out (the agent holds it). A file whose probe fails counts as held exclusively:
- * not knowing is no licence.
- */
-static enum lock_mode probe_files(const struct name_file *files, size_t count, size_t but, enum lock_mode want,
-				  size_t *ret_where)
-{
-	enum lock_mode held = MODE_NONE;
-
-	for (size_t i = 0; i < count; i++) {
-		int got;
-
-		if (i == but)
-			continue;
-		got = klock_probe(files[i].fd, want);
-		if (got < 0)
-			got = MODE_EX;
-		if (got > (int)held) {
-			held = (enum lock_mode)got;
-			*ret_where = i;
-		}
-	}
-	return held;
-}
-
-static bool all_local(const struct name *name)
-{
-	for (size_t i = 0; i < name->file_count; i++)
-		if (!name->files[i].local)
-			return false;
-	return true;
-}
-
-struct probe_job {		/* a probe in a helper thread, on copies of the descriptors */
-	struct name *name;
-	struct name_file *files;
-	size_t count, but, where;
-	enum lock_mode want, held;
-	bool for_win;
-};
-
-static void probe_job_run(void *arg)
-{
-	struct probe_job *job = arg;
-
-	job->held = probe_files(job->files, job->count, job->but, job->want, &job->where);
-}
-
-static void probed(struct name *name, enum lock_mode held, size_t where)
-{
-	if (held != MODE_NONE)
-		name->wait_file = where;
-	cover_probed(&name->cover, held);
-}
-
-static void won_checked(struct name *name, enum lock_mode held, size_t where);
-
-static void probe_job_done(void *arg)
-{
-	struct probe_job *job = arg;
-	struct name *name = job->name;
-
-	name->probe_running = false;
-	if (job->for_win)	/* a lock taken meanwhile may be on a file that was looked at before */
-		won_checked(name, name->cover.probe_stale ? MODE_EX : job->held, job->where);
-	else
-		probed(name, job->held, job->where);
-	free(job->files);
-	free(job);
-	name_settle(name);
-}
-
-/* Files that only ever disappear from a name do so while no probe runs: the copies stay valid. */
-static int probe_in_helper(struct name *name, enum lock_mode want, size_t but, bool for_win)
-{
-	struct probe_job *job = calloc(1, sizeof *job);
-	int err;
-
-	if (!job)
-		return -ENOMEM;
-	*job = (struct probe_job){ .name = name, .count = name->file_count, .but = but, .want = want, .for_win = for_win };
-	job->files = malloc(job->count * sizeof *job->files);
-	err = job->files ? 0 : -ENOMEM;
-	if (!err) {
-		memcpy(job->files, name->files, job->count * sizeof *job->files);
-		err = helper_run(name->agent->loop, probe_job_run, probe_job_done, job);
-	}
-	if (err) {
-		free(job->files);
-		free(job);
-		return err;
-	}
-	name->probe_running = true;
-	return 0;
-}
-
-static void file_close(struct name *name, struct name_file *file)
+void name_close_file(struct name *name, struct name_file *file)
 {
 	publish_drop(&file->standing);	/* before the inode's number can be another file's */
 	if (file->kept)
 		guard_drop(name->agent->link, (uint64_t)file->fd);
 	helper_close(name->agent->loop, file->fd, file->local);
-}
-
-/* Drops files that nobody can lock any more: deleted, free, and not the only one. */
-static void forget_deleted(struct name *name)
-{
-	for (size_t i = 0; name->file_count > 1 && i < name->file_count;) {
-		struct stat st;
-
-		if (name->files[i].local && !fstat(name->files[i].fd, &st) && st.st_nlink == 0) {
-			file_close(name, &name->files[i]);
-			name->files[i] = name->files[--name->file_count];
-		} else {
-			i++;
-		}
-	}
-	name->wait_file = 0;
-}
-
-static void probe_now(struct name *name)
-{
-	enum lock_mode held;
-	size_t where = 0;
-
-	if (name->file_count && !all_local(name)) {
-		if (probe_in_helper(name, name->cover.probe_want, SIZE_MAX, false))
-			loop_timer_set(name->agent->loop, &name->retry, loop_now_ns() + RETRY_NS);
-		return;
-	}
-	held = probe_files(name->files, name->file_count, SIZE_MAX, name->cover.probe_want, &where);
-	if (held == MODE_NONE && name->cover.probe_want == MODE_EX && name->file_count > 1 &&
-	    !cover_has_requests(&name->cover))
-		forget_deleted(name);
-	probed(name, held, where);
-}
-
-/* --- the helper that waits in the kernel --- */
-
-static void won_checked(struct name *name, enum lock_mode held, size_t where)
-{
-	if (held == MODE_NONE && name->cover.wait == WAIT_RUNNING) {
-		cover_won(&name->cover);
-		return;
-	}
-	op_wait_unlock(name);
-	if (name->cover.wait == WAIT_RUNNING)
-		wait_start(name, where);	/* another file of the name is still locked */
-	else
-		cover_wait_ended(&name->cover);
-}
-
-static void wait_done(void *arg, int err)
-{
-	struct name *name = arg;
-	enum lock_mode held = MODE_NONE;
-	size_t where = 0;
-
-	name->wait = NULL;
-	if (err == 0) {
-		name->wait_held = true;
-		if (name->file_count > 1 && !all_local(name)) {
-			name->cover.probe_stale = false;
-			if (!probe_in_helper(name, name->wait_mode, name->wait_file, true))
-				return;
-			held = MODE_EX;
-		} else if (name->file_count > 1) {
-			held = probe_files(name->files, name->file_count, name->wait_file, name->wait_mode, &where);
-		}
-		won_checked(name, held, where);
-	} else if (err == -ECANCELED || name->wait_cancelled) {
-		cover_wait_ended(&name->cover);
-	} else {
-		log_error("%s: waiting for the local holder: %s", name->key, strerror(-err));
-		loop_timer_set(name->agent->loop, &name->retry, loop_now_ns() + RETRY_NS);
-		return;
-	}
-	name_settle(name);
-}
-
-/* A probe or a wait could not be started: try again. */
-static void retry_fired(struct loop_timer *timer)
-{
-	struct name *name = timer->arg;
-
-	if (name->cover.probing && !name->probe_running)
-		name->probe_due = true;
-	else if (name->cover.wait != WAIT_NONE && !name->wait)
-		cover_wait_ended(&name->cover);
-	name_settle(name);
 }
 
 /* --- life --- */
@@ -401,12 +175,13 @@ struct name *name_get(struct agent *agent, const char *key, const char *on_lost)
 		free(name);
 		return NULL;
 	}
+	name->records = key[0] == 'r';
 	name->on_lost_rule.what = ON_LOST_KILL;
 	set_on_lost(name, on_lost);
-	cover_init(&name->cover, &ops, name, agent->void_floor);
+	cover_init(&name->cover, &ops, name, name->records, agent->void_floor);
 	name->active_ns = loop_now_ns();
 	name->idle = (struct loop_timer){ .fn = idle_fired, .arg = name };
-	name->retry = (struct loop_timer){ .fn = retry_fired, .arg = name };
+	name->retry = (struct loop_timer){ .fn = name_retry_fired, .arg = name };
 	loop_timer_set(agent->loop, &name->idle, name->active_ns + idle_period(name));
 	return name;
 }
@@ -423,7 +198,8 @@ int name_adopt_file(struct name *name, int own_fd, const struct inode_id *id, bo
 	if (!files)
 		return -ENOMEM;
 	name->files = files;
-	files[name->file_count++] = (struct name_file){ .fd = own_fd, .id = *id, .local = local };
+	files[name->file_count++] = (struct name_file){ .fd = own_fd, .id = *id, .local = local,
+						       .standing.records = name->records };
 	return 0;
 }
 
@@ -481,7 +257,7 @@ void name_publish(struct name *name)
 	struct agent *agent = name->agent;
 	enum lock_mode mode = cover_standing(&name->cover);
 
-	if (agent->lost || agent->draining || agent->config_error[0] || name->probe_running || !all_local(name))
+	if (agent->lost || agent->draining || agent->config_error[0] || name->probe_running || !name_is_local(name))
 		mode = MODE_NONE;
 	for (size_t i = 0; i < name->file_count; i++)
 		if (name->files[i].standing.path_hash[0])
@@ -492,16 +268,17 @@ void name_free(struct name *name)
 {
 	struct agent *agent = name->agent;
 
-	if (name->cover.fence > agent->void_floor)
-		agent->void_floor = name->cover.fence;
+	if (name->cover.top_fence > agent->void_floor)
+		agent->void_floor = name->cover.top_fence;
 	if (name->cover.void_fence > agent->void_floor)
 		agent->void_floor = name->cover.void_fence;
 	loop_timer_stop(agent->loop, &name->idle);
 	loop_timer_stop(agent->loop, &name->retry);
 	for (size_t i = 0; i < name->file_count; i++)
-		file_close(name, &name->files[i]);
+		name_close_file(name, &name->files[i]);
 	hash_remove(&agent->names, &name->node);
 	cover_destroy(&name->cover);
+	name_free_waits(name);
 	free(name->files);
 	free(name->on_lost);
 	free(name->key);
@@ -514,13 +291,13 @@ void name_settle(struct name *name)
 	if (name->probe_due) {
 		do {
 			name->probe_due = false;
-			probe_now(name);
+			name_probe_now(name);
 		} while (name->probe_due);
 		name_publish(name);
 	}
 	clients_answer(name->agent);
 	/* Kept for a while after its last use: the next call would open the file again. */
-	if (cover_unused(&name->cover) && !name->clients && !name->probe_running && !name->wait && !name->agent->lost &&
+	if (cover_unused(&name->cover) && !name->clients && !name_is_asking(name) && !name->agent->lost &&
 	    loop_now_ns() - name->active_ns > idle_period(name))
 		name_free(name);
 }

@@ -100,7 +100,8 @@ void publish_set(struct standing_table *table, struct publish_slot *slot, const 
 
 	if (!table)
 		return;
-	if (entry && (entry->path_hash[0] != slot->path_hash[0] || entry->path_hash[1] != slot->path_hash[1])) {
+	if (entry && (entry->path_hash[0] != slot->path_hash[0] || entry->path_hash[1] != slot->path_hash[1] ||
+		      entry->records != slot->records)) {
 		publish_drop(slot);
 		entry = NULL;
 	}
@@ -114,6 +115,7 @@ void publish_set(struct standing_table *table, struct publish_slot *slot, const 
 		entry->path_hash[1] = slot->path_hash[1];
 		entry->dev = id->dev;
 		entry->ino = id->ino;
+		entry->records = slot->records;
 		slot->entry = entry;
 	}
 	if (mode_of(entry) != mode)

@@ -19,7 +19,7 @@
 struct query {
 	struct agent *agent;
 	uint64_t client;		/* request id: the client may be gone when the answer is complete */
-	char *key;			/* only this lock; NULL = all */
+	char *name;			/* only this one's locks; NULL = all */
 	struct record_buf records;
 };
 
@@ -30,7 +30,7 @@ static void query_finish(struct query *q, int err, const char *text)
 	if (client)
 		client_query_done(client, &q->records, q->records.err ? q->records.err : err,
 				  q->records.err ? "out of memory" : text);
-	free(q->key);
+	free(q->name);
 	record_buf_free(&q->records);
 	free(q);
 }
@@ -39,14 +39,14 @@ static void surveyed(void *arg, const struct survey *survey)
 {
 	struct query *q = arg;
 	const char *text = "the agent is out of memory";
-	int err = survey ? survey_put(survey, q->key, &q->records, &text) : ENOMEM;
+	int err = survey ? survey_put(survey, q->name, &q->records, &text) : ENOMEM;
 
 	query_finish(q, err, text);
 }
 
 static void show_locks(struct query *q)
 {
-	if (survey_join(q->agent, q->key, surveyed, q))
+	if (survey_join(q->agent, q->name, surveyed, q))
 		query_finish(q, ENOMEM, "the agent is out of memory");
 }
 
@@ -74,26 +74,40 @@ static void put_agent(struct query *q)
 	records_end(r);
 }
 
-/* Which rule names the path: the record, and the key for what follows. */
+/* Which rule names the path: the record, and the name for what follows. 0, 1: none, or -ENOMEM. */
 static int put_rule(struct query *q, const char *path)
 {
 	struct rules_match match;
 	struct record_buf *r = &q->records;
-	char key[RULES_NAME_MAX + 2] = "f:";
+	char name[RULES_NAME_MAX + 1];
 
 	if (*path != '/' || !rules_find(&q->agent->rules, path, strlen(path), &match) ||
-	    rules_expand(match.name, match.pattern, path, key + 2, sizeof key - 2) < 0)
+	    rules_expand(match.name, match.pattern, path, name, sizeof name) < 0)
 		return 1;
 	records_begin(r, "rule");
 	records_put(r, "path", path);
 	records_put_u64(r, "line", match.line);
 	records_put(r, "pattern", match.pattern);
-	records_put(r, "name", key + 2);
-	records_put(r, "key", key);
+	records_put(r, "name", name);
 	records_put(r, "on_lost", match.on_lost);
 	records_end(r);
-	q->key = strdup(key);
-	return q->key ? 0 : -ENOMEM;
+	q->name = strdup(name);
+	return q->name ? 0 : -ENOMEM;
+}
+
+/* A path that a rule names, or else a name as it is. */
+static void show_one(struct query *q, const char *what)
+{
+	int n = put_rule(q, what);
+
+	if (n == 1) {
+		q->name = strdup(what);
+		n = q->name ? 0 : -ENOMEM;
+	}
+	if (n)
+		query_finish(q, ENOMEM, "the agent is out of memory");
+	else
+		show_locks(q);
 }
 
 void query_start(struct agent *agent, struct client *client, const char *text)
@@ -112,9 +126,13 @@ void query_start(struct agent *agent, struct client *client, const char *text)
 		query_finish(q, 0, "");
 	} else if (!strcmp(text, "status")) {
 		show_locks(q);
+	} else if (!strncmp(text, "status ", 7)) {
+		show_one(q, text + 7);
 	} else if (!strncmp(text, "check ", 6)) {
-		if (put_rule(q, text + 6))
-			query_finish(q, 0, "");
+		int n = put_rule(q, text + 6);
+
+		if (n)
+			query_finish(q, n < 0 ? ENOMEM : 0, n < 0 ? "the agent is out of memory" : "");
 		else
 			show_locks(q);
 	} else if (!strcmp(text, "stop")) {

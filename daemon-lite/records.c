@@ -245,15 +245,25 @@ const char *record_get(const struct record *record, const char *name, const char
 	return otherwise;
 }
 
-uint64_t record_get_u64(const struct record *record, const char *name, uint64_t otherwise)
+bool record_number(const char *text, uint64_t *ret)
 {
-	const char *value = record_get(record, name, NULL);
 	unsigned long long number;
 	char *end;
 
-	if (!value || *value < '0' || *value > '9')
-		return otherwise;
+	if (*text < '0' || *text > '9')
+		return false;
 	errno = 0;
-	number = strtoull(value, &end, 10);
-	return *end || errno ? otherwise : number;
+	number = strtoull(text, &end, 10);
+	if (*end || errno)
+		return false;
+	*ret = number;
+	return true;
+}
+
+uint64_t record_get_u64(const struct record *record, const char *name, uint64_t otherwise)
+{
+	const char *value = record_get(record, name, NULL);
+	uint64_t number;
+
+	return value && record_number(value, &number) ? number : otherwise;
 }

@@ -60,7 +60,9 @@ void record_free(struct record *record);	/* NULL is fine */
 
 /* The value of a field, or otherwise (which may be NULL). */
 const char *record_get(const struct record *record, const char *name, const char *otherwise);
-/* The same as a decimal number; `otherwise` too if it is no number. */
+/* A text that is a decimal number and nothing else. */
+bool record_number(const char *text, uint64_t *ret);
+/* A field's value as a number; `otherwise` too if it is no number. */
 uint64_t record_get_u64(const struct record *record, const char *name, uint64_t otherwise);
 
 #endif

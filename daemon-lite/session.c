@@ -17,6 +17,7 @@
 
 #include "../config/config.h"
 #include "agent.h"
+#include "getlk.h"
 #include "holders.h"
 #include "klock.h"
 #include "ladder_job.h"
@@ -87,6 +88,7 @@ static void on_state(void *arg, enum store_state state, const char *text)
 	snprintf(agent->state_text, sizeof agent->state_text, "%s", text);
 	if (state == STORE_REFUSED)
 		clients_fail_waiting(agent, agent->state_text);
+	getlk_go_on(agent);
 	if (state != STORE_UP && state != STORE_GRACE)
 		return;
 	names_each(agent, known_now);
@@ -98,14 +100,15 @@ static void on_state(void *arg, enum store_state state, const char *text)
 	clients_unpark(agent);
 }
 
-static void on_granted(void *arg, const char *key, uint64_t req, enum lock_mode mode, uint64_t fence, enum lock_mode waiting)
+static void on_granted(void *arg, const char *key, uint64_t req, const struct lock_span *spans, size_t count,
+		       const struct lock_span *waiting, size_t waiting_count)
 {
 	struct name *name = name_get(arg, key, NULL);
 
 	if (!name)
 		return;
 	name->granted_ns = loop_now_ns();
-	cover_granted(&name->cover, req, mode, fence, waiting);
+	cover_granted(&name->cover, req, spans, count, waiting, waiting_count);
 	name_settle(name);
 }
 
@@ -143,55 +146,75 @@ static void on_failed(void *arg, const char *key, uint64_t req, const char *text
 		client_fail(client, ENOLCK, line);
 }
 
-static void on_recall(void *arg, const char *key, uint64_t fence, enum lock_mode mode)
+static void on_recall(void *arg, const char *key, const struct lock_span *waiting, size_t count)
 {
 	struct name *name = name_get(arg, key, NULL);
 
 	if (!name)
 		return;
-	cover_recalled(&name->cover, fence, mode);
+	cover_recalled(&name->cover, waiting, count);
 	name_settle(name);
 }
 
-static void on_try(void *arg, const char *key, uint64_t fence, enum lock_mode mode, const char *host, uint64_t req)
+static void on_try(void *arg, const char *key, const struct lock_span *wanted, const char *host, uint64_t req)
 {
 	struct name *name = name_get(arg, key, NULL);
 
 	if (!name)
 		return;
 	clients_hear(name);
-	if (cover_tried(&name->cover, fence, mode, host, req))
+	if (cover_tried(&name->cover, wanted, host, req))
 		log_error("%s: out of memory for a try of host %s", key, host);
 	name_settle(name);
 }
 
-static void on_cover(void *arg, const char *key, enum lock_mode mode, uint64_t fence, enum lock_mode waiting)
+static void on_cover(void *arg, const char *key, const struct lock_span *spans, size_t count,
+		     const struct lock_span *waiting, size_t waiting_count)
 {
-	struct name *name = mode != MODE_NONE ? name_get(arg, key, NULL) : NULL;
+	struct name *name = count ? name_get(arg, key, NULL) : NULL;
 
 	if (!name)
 		return;
-	cover_granted(&name->cover, 0, mode, fence, waiting);
+	cover_granted(&name->cover, 0, spans, count, waiting, waiting_count);
 	name_settle(name);
 }
 
-/* A lock of a predecessor that the guard did not know: its file is found by its holder. */
-static void scanned_lock(void *arg, pid_t pid, const char *fd_path, enum lock_mode mode)
+/* What the kernel says without a call on the file's own filesystem, which may hang. */
+static bool has_rule(const struct agent *agent, const char *fd_path)
+{
+	struct rules_match match;
+	char path[4096 + sizeof " (deleted)"];
+	ssize_t n = readlink(fd_path, path, sizeof path - 1);
+
+	if (n <= 0)
+		return false;
+	if (n > 10 && !memcmp(path + n - 10, " (deleted)", 10))
+		n -= 10;
+	path[n] = 0;
+	return rules_find(&agent->rules, path, (size_t)n, &match);
+}
+
+/*
+ * A lock of a predecessor that the guard did not know: its file is found by its holder. All are looked for at once, so the
+ * name may be one of which the store's word is still to come.
+ */
+static void scanned_lock(void *arg, pid_t pid, const char *fd_path, bool records, enum lock_mode mode)
 {
 	struct agent *agent = arg;
 	struct identity *identity = malloc(sizeof *identity);
 	struct rules_match match;
-	char key[RULES_NAME_MAX + 2] = "f:";
+	char key[RULES_NAME_MAX + 2];
 	struct name *name;
-	int fd = open(fd_path, O_PATH | O_CLOEXEC), own = -1;
+	int fd = has_rule(agent, fd_path) ? open(fd_path, O_PATH | O_CLOEXEC) : -1, own = -1;
 
 	(void)mode;
+	memcpy(key, records ? "r:" : "f:", 2);
 	if (fd >= 0)
-		own = identify_reopen(fd);
+		own = identify_reopen(fd, records);
 	if (identity && own >= 0 && identify_fd(own, identity) == IDENTIFY_MANAGED &&
 	    rules_find(&agent->rules, identity->path, strlen(identity->path), &match) &&
 	    rules_expand(match.name, match.pattern, identity->path, key + 2, sizeof key - 2) >= 0) {
-		name = name_find(agent, key);
+		name = name_get(agent, key, match.on_lost);
 		if (name && !name_add_file(name, &own, &identity->id, identify_is_local(own), NULL)) {
 			name_keep_files(name);
 			log_info("%s: held by pid %d", key, (int)pid);
@@ -205,7 +228,7 @@ static void scanned_lock(void *arg, pid_t pid, const char *fd_path, enum lock_mo
 }
 
 /* Recalls that a predecessor may have taken with it come again as events of their own. */
-static void on_resumed(void *arg, const char *key, enum lock_mode mode, uint64_t fence)
+static void on_resumed(void *arg, const char *key, const struct lock_span *spans, size_t count)
 {
 	struct agent *agent = arg;
 	struct name *name = name_get(agent, key, NULL);
@@ -216,7 +239,7 @@ static void on_resumed(void *arg, const char *key, enum lock_mode mode, uint64_t
 		agent->scanned = true;
 		holders_scan_all(scanned_lock, agent);
 	}
-	cover_granted(&name->cover, 0, mode, fence, MODE_NONE);
+	cover_granted(&name->cover, 0, spans, count, NULL, 0);
 	name_settle(name);
 }
 
@@ -231,19 +254,21 @@ static size_t cover_state(struct agent *agent, struct store_cover *covers, struc
 		struct name *name = hash_entry(node, struct name, node);
 		const struct cover *c = &name->cover;
 
-		if (c->fence > fence)
-			fence = c->fence;
-		if (c->mode != MODE_NONE) {
+		if (c->top_fence > fence)
+			fence = c->top_fence;
+		if (c->spans.count) {
 			if (covers)
-				covers[n] = (struct store_cover){ name->key, c->mode, c->fence, name->info };
+				covers[n] = (struct store_cover){ name->key, c->spans.at, c->spans.count, name->info };
 			n++;
 		}
 		for (size_t i = 0; i < c->request_count; i++) {
-			if (c->requests[i].state != REQUEST_ASKED)
+			const struct cover_request *request = &c->requests[i];
+
+			if (request->state != REQUEST_ASKED)
 				continue;
 			if (requests)
-				requests[r] = (struct store_request){ name->key, c->requests[i].id, c->requests[i].mode,
-								      c->requests[i].try, name->info };
+				requests[r] = (struct store_request){ name->key, request->id, request->at, request->mode,
+								      cover_flags(request), name->info };
 			r++;
 		}
 	}
@@ -274,9 +299,9 @@ static void on_reassert(void *arg)
 	free(requests);
 }
 
-static void on_reasserted(void *arg, const char *key, enum lock_mode mode, uint64_t fence)
+static void on_reasserted(void *arg, const char *key, const struct lock_span *spans, size_t count)
 {
-	on_cover(arg, key, mode, fence, MODE_NONE);
+	on_cover(arg, key, spans, count, NULL, 0);
 }
 
 /* --- the lease and its end --- */
@@ -373,6 +398,6 @@ void session_renewed(void *arg, const struct store_lease *lease)
 const struct store_events session_events = {
 	.state = on_state, .granted = on_granted, .queued = on_queued, .busy = on_busy, .failed = on_failed,
 	.recall = on_recall, .try = on_try, .cover = on_cover, .resumed = on_resumed, .reassert = on_reassert,
-	.reasserted = on_reasserted, .lost = on_lost, .status = survey_store_record,
-	.asked = survey_asked, .reached = survey_reached, .told = survey_told,
+	.reasserted = on_reasserted, .lost = on_lost, .status = ask_record,
+	.asked = ask_asked, .reached = ask_reached, .told = ask_told,
 };

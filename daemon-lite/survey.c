@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "../config/config.h"
+#include "ask.h"
 #include "look.h"
 #include "survey_merge.h"
 
@@ -23,7 +24,7 @@
 
 struct waiter {
 	struct waiter *next;
-	char *key;		/* NULL = all */
+	char *name;		/* NULL = all */
 	void (*fn)(void *arg, const struct survey *survey);
 	void *arg;
 };
@@ -32,20 +33,10 @@ struct surveys {		/* of an agent */
 	struct agent *agent;
 	struct waiter *waiting, **waiting_last;	/* for the next one */
 	struct survey *running;
-	struct survey *late;	/* over, but the store still owes an answer */
 	struct loop_timer begin;
 };
 
 static void begin(struct surveys *surveys);
-
-static void survey_free(struct survey *survey)
-{
-	if (!survey)
-		return;
-	merge_clear(survey);
-	free(survey->key);
-	free(survey);
-}
 
 static void free_waiters(struct waiter *waiters)
 {
@@ -53,17 +44,28 @@ static void free_waiters(struct waiter *waiters)
 
 	for (; waiters; waiters = next) {
 		next = waiters->next;
-		free(waiters->key);
+		free(waiters->name);
 		free(waiters);
 	}
 }
 
-static bool is_owed(const struct survey *survey)
+static void survey_free(struct survey *survey)
 {
-	return survey->status_pending || survey->ask_pending || survey->look_pending;
+	for (size_t i = 0; i < 2; i++)
+		ask_status_cancel(survey->status[i].status);
+	ask_close(survey->ask);
+	merge_clear(survey);
+	free_waiters(survey->waiters);
+	free(survey->name);
+	free(survey);
 }
 
 /* --- the end --- */
+
+static bool status_pending(const struct survey *survey)
+{
+	return survey->status[0].status || survey->status[1].status;
+}
 
 static bool hosts_answered(const struct survey *survey)
 {
@@ -75,22 +77,6 @@ static bool hosts_answered(const struct survey *survey)
 	return true;
 }
 
-static void release_late(struct surveys *surveys)
-{
-	struct survey **at = &surveys->late;
-
-	while (*at) {
-		struct survey *survey = *at;
-
-		if (is_owed(survey)) {
-			at = &survey->next;
-		} else {
-			*at = survey->next;
-			survey_free(survey);
-		}
-	}
-}
-
 static void finish(struct survey *survey)
 {
 	struct surveys *surveys = survey->agent->surveys;
@@ -100,24 +86,16 @@ static void finish(struct survey *survey)
 		survey->err = ENOMEM;
 	for (struct waiter *w = survey->waiters; w; w = w->next)
 		w->fn(w->arg, survey);
-	free_waiters(survey->waiters);
-	survey->waiters = NULL;
 	surveys->running = NULL;
-	survey->next = surveys->late;
-	surveys->late = survey;
-	release_late(surveys);
+	survey_free(survey);
 	begin(surveys);
 }
 
 static void check(struct survey *survey)
 {
-	if (survey != survey->agent->surveys->running) {
-		release_late(survey->agent->surveys);
-		return;
-	}
 	if (survey->look_pending || !survey->looked || (!survey->live_over && !hosts_answered(survey)))
 		return;
-	if (survey->status_pending && !survey->store_over)
+	if (status_pending(survey) && !survey->store_over)
 		return;
 	finish(survey);
 }
@@ -156,83 +134,68 @@ static void timer_fired(struct loop_timer *timer)
 	if (!survey->live_over) {
 		survey->live_over = true;
 		look(survey);
-		if (survey->status_pending)
+		if (status_pending(survey))
 			loop_timer_set(survey->agent->loop, timer, survey->begun_ns + STORE_WAIT_NS);
 	} else {
 		survey->store_over = true;
 	}
-	if (survey->store_over && survey->status_pending) {
+	if (survey->store_over && status_pending(survey)) {
 		survey->err = ETIMEDOUT;
 		survey->err_text = "the store did not answer";
 	}
 	check(survey);
 }
 
-void survey_store_record(void *arg, void *call, const char *record, size_t len, int err)
+/* Each status ends with a count of its own; merge_put() adds them up. */
+static bool is_about_locks(const char *record)
 {
-	struct survey *survey = call;
+	return !strcmp(record, "cover") || !strcmp(record, "wait") || !strcmp(record, "bad") || !strcmp(record, "end");
+}
 
-	(void)arg;
+static void on_record(void *arg, const char *record, size_t len, int err)
+{
+	struct survey_status *status = arg;
+	struct survey *survey = status->survey;
+
 	if (record) {
-		if (survey->waiters && merge_row(survey, record, len))
+		if ((!status->locks_only || (len && is_about_locks(record))) && merge_row(survey, record, len))
 			survey->err = ENOMEM;
 		return;
 	}
-	survey->status_pending = false;
-	if (err && survey->waiters) {
+	status->status = NULL;
+	if (err) {
 		survey->err = -err;
 		survey->err_text = "the store did not answer";
 	}
 	check(survey);
 }
 
-static struct survey *find(struct agent *agent, uint64_t nonce)
+static void on_reached(void *arg, const char *id, int err)
 {
-	struct surveys *surveys = agent->surveys;
-	struct survey *survey;
-
-	if (!surveys)
-		return NULL;
-	if (surveys->running && surveys->running->nonce == nonce)
-		return surveys->running;
-	for (survey = surveys->late; survey && survey->nonce != nonce; survey = survey->next)
-		;
-	return survey;
-}
-
-void survey_reached(void *arg, uint64_t nonce, const char *id, int err)
-{
-	struct agent *agent = arg;
-	struct survey *survey = find(agent, nonce);
+	struct survey *survey = arg;
+	struct agent *agent = survey->agent;
 	struct store_host_view view;
 	struct survey_host *host;
 
 	(void)err;
-	if (!survey)
-		return;
 	if (!id) {
 		survey->ask_pending = false;
-		if (survey->waiters)
-			look(survey);
+		look(survey);
 		check(survey);
 		return;
 	}
 	store_host_view(agent->store, id, &view);
-	host = survey->waiters ? merge_host(survey, id) : NULL;
+	host = merge_host(survey, id);
 	/* One that has not renewed for so long is not waited for; its answer counts all the same. */
 	if (host && view.unchanged_ms < agent->config->ttl_ms / 3 * 2)
 		host->awaited = true;
 }
 
-void survey_told(void *arg, const char *id, uint64_t nonce, uint64_t part, enum store_last last, const char *text, size_t len)
+static void on_told(void *arg, const char *id, uint64_t part, enum store_last last, const char *text, size_t len)
 {
-	struct agent *agent = arg;
-	struct survey *survey = find(agent, nonce);
-	struct survey_host *host;
+	struct survey *survey = arg;
+	struct survey_host *host = merge_host(survey, id);
 
-	if (!survey || !survey->waiters || !strcmp(id, store_host_id(agent->store)))
-		return;
-	host = merge_host(survey, id);
 	if (!host || host->answered || host->broken)
 		return;
 	if (part != host->parts++ || host->text.len + len > HOST_BYTES_MAX || survey->bytes + len > ALL_BYTES_MAX) {
@@ -247,6 +210,39 @@ void survey_told(void *arg, const char *id, uint64_t nonce, uint64_t part, enum 
 }
 
 /* --- the beginning --- */
+
+static const struct ask_events ask_events = { .reached = on_reached, .told = on_told };
+
+static int ask_status_of(struct survey *survey, const char *key, size_t i)
+{
+	struct survey_status *status = &survey->status[i];
+
+	*status = (struct survey_status){ .survey = survey, .locks_only = i > 0 };
+	status->status = ask_status(survey->agent, key, on_record, status);
+	return status->status ? 0 : -ENOMEM;
+}
+
+/* First the records, then the question: on one connection, so that no cover is newer than the answers. */
+static int ask(struct survey *survey)
+{
+	char *key = NULL;
+	int err;
+
+	if (survey->name && asprintf(&key, "f:%s", survey->name) < 0)
+		return -ENOMEM;
+	err = ask_status_of(survey, key, 0);
+	if (!err && key) {
+		key[0] = 'r';
+		err = ask_status_of(survey, key, 1);
+	}
+	if (!err) {
+		survey->ask = ask_open(survey->agent, key, "", &ask_events, survey);
+		survey->ask_pending = survey->ask != NULL;
+		err = survey->ask ? 0 : -ENOMEM;
+	}
+	free(key);
+	return err;
+}
 
 static void begin(struct surveys *surveys)
 {
@@ -269,24 +265,22 @@ static void begin(struct surveys *surveys)
 	survey->waiters = waiters;
 	survey->begun_ns = loop_now_ns();
 	survey->timer = (struct loop_timer){ .fn = timer_fired, .arg = survey };
-	survey->nonce = agent_next_id(agent);
 	surveys->running = survey;
-	/* One lock only, if nobody wants more. */
-	survey->key = waiters->key ? strdup(waiters->key) : NULL;
-	for (const struct waiter *w = waiters; survey->key && w; w = w->next) {
-		if (!w->key || strcmp(w->key, survey->key)) {
-			free(survey->key);
-			survey->key = NULL;
+	/* One name only, if nobody wants more. */
+	survey->name = waiters->name ? strdup(waiters->name) : NULL;
+	for (const struct waiter *w = waiters; survey->name && w; w = w->next) {
+		if (!w->name || strcmp(w->name, survey->name)) {
+			free(survey->name);
+			survey->name = NULL;
 		}
 	}
 	loop_timer_set(agent->loop, &survey->timer, survey->begun_ns + LIVE_WAIT_NS);
-	if (agent->state == STORE_UP || agent->state == STORE_GRACE) {
-		survey->status_pending = survey->ask_pending = true;
-		store_status(agent->store, survey, survey->key);
-		store_ask(agent->store, survey->nonce, survey->key);
-	} else {
+	if (agent->state != STORE_UP && agent->state != STORE_GRACE) {
 		survey->err = ENOTCONN;
 		survey->err_text = agent->state_text;
+		look(survey);
+	} else if (ask(survey)) {
+		survey->err = ENOMEM;
 		look(survey);
 	}
 }
@@ -296,7 +290,7 @@ static void begin_fired(struct loop_timer *timer)
 	begin(timer->arg);
 }
 
-int survey_join(struct agent *agent, const char *key, void (*fn)(void *arg, const struct survey *survey), void *arg)
+int survey_join(struct agent *agent, const char *name, void (*fn)(void *arg, const struct survey *survey), void *arg)
 {
 	struct surveys *surveys = agent->surveys;
 	struct waiter *waiter;
@@ -315,8 +309,8 @@ int survey_join(struct agent *agent, const char *key, void (*fn)(void *arg, cons
 	waiter = calloc(1, sizeof *waiter);
 	if (!waiter)
 		return -ENOMEM;
-	*waiter = (struct waiter){ .fn = fn, .arg = arg, .key = key ? strdup(key) : NULL };
-	if (key && !waiter->key) {
+	*waiter = (struct waiter){ .fn = fn, .arg = arg, .name = name ? strdup(name) : NULL };
+	if (name && !waiter->name) {
 		free(waiter);
 		return -ENOMEM;
 	}
@@ -325,9 +319,9 @@ int survey_join(struct agent *agent, const char *key, void (*fn)(void *arg, cons
 	return 0;
 }
 
-int survey_put(const struct survey *survey, const char *key, struct record_buf *buf, const char **ret_text)
+int survey_put(const struct survey *survey, const char *name, struct record_buf *buf, const char **ret_text)
 {
-	merge_put(survey, key, buf);
+	merge_put(survey, name, buf);
 	*ret_text = survey->err == ENOMEM ? "the agent is out of memory" : survey->err_text ? survey->err_text : "";
 	return survey->err;
 }

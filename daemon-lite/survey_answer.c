@@ -8,12 +8,13 @@
 #include <string.h>
 
 #include "agent.h"
+#include "ask.h"
 #include "log.h"
 #include "look.h"
 #include "records.h"
+#include "survey_merge.h"
 
 #define ASKERS_MAX 256
-#define PARTS_MAX 32	/* of STORE_TELL_MAX bytes: a push connection holds a few megabytes before the server ends it */
 #define ID_MAX 64
 
 struct asker {
@@ -36,40 +37,18 @@ static void unlink_asker(struct asker *asker)
 	free(asker);
 }
 
-/* Only the records of one lock. */
-static void filter(struct record_buf *to, const struct record_buf *from, const char *key)
+/* Only the records of one name, in each of its families. */
+static void filter(struct record_buf *to, const struct record_buf *from, const char *name)
 {
 	size_t pos = 0, before = 0;
 	struct record *record;
 
 	while (records_next(from->data, from->len, &pos, &record) == 1) {
-		if (!strcmp(record_get(record, "key", ""), key))
+		if (key_has_name(record_get(record, "key", ""), name))
 			records_append(to, from->data + before, pos - before);
 		before = pos;
 		record_free(record);
 	}
-}
-
-static void tell(const struct asker *asker, const char *data, size_t len)
-{
-	char *text = malloc(STORE_TELL_MAX + 1);
-	size_t at = 0;
-	uint64_t part = 0;
-	enum store_last last;
-
-	if (!text)
-		return;
-	do {
-		size_t n = len > at ? records_fit(data + at, len - at, STORE_TELL_MAX) : 0;
-
-		if (n)
-			memcpy(text, data + at, n);
-		text[n] = 0;
-		at += n;
-		last = at == len ? TELL_END : !n || part + 1 == PARTS_MAX ? TELL_CUT : TELL_MORE;
-		store_tell(asker->agent->store, asker->host, asker->nonce, part++, last, text);
-	} while (last == TELL_MORE);
-	free(text);
 }
 
 static void on_look(void *arg, const struct record_buf *records)
@@ -78,19 +57,18 @@ static void on_look(void *arg, const struct record_buf *records)
 	struct record_buf one = { 0 };
 
 	if (records && asker->key[0]) {
-		filter(&one, records, asker->key);
+		filter(&one, records, asker->key[1] == ':' ? asker->key + 2 : asker->key);
 		if (!one.err)
-			tell(asker, one.data, one.len);
+			ask_tell(asker->agent, asker->host, asker->nonce, one.data, one.len);
 		record_buf_free(&one);
 	} else if (records) {
-		tell(asker, records->data, records->len);
+		ask_tell(asker->agent, asker->host, asker->nonce, records->data, records->len);
 	}
 	unlink_asker(asker);
 }
 
-void survey_asked(void *arg, const char *host, uint64_t nonce, const char *key)
+void survey_asked(struct agent *agent, const char *host, uint64_t nonce, const char *key)
 {
-	struct agent *agent = arg;
 	struct asker *asker, *latest = NULL;
 	unsigned count = 0;
 

@@ -7,6 +7,7 @@
 #include "survey_merge.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,21 +99,44 @@ static bool is_one_of(const char *value, const char *const *list)
 	return false;
 }
 
-static bool is_sane(const struct record *record)
+static bool read_extent(const char *start, const char *end, struct extent *ret)
 {
-	static const char *const modes[] = { "SH", "EX", NULL }, *const states[] = { "held", "recalled", NULL };
-	const char *key = record_get(record, "key", "");
-
-	if (!*key || strlen(key) > KEY_MAX)
-		return false;
-	if (!strcmp(record->kind, "cover"))
-		return is_one_of(record_get(record, "state", ""), states);
-	if (strcmp(record->kind, "holder") && strcmp(record->kind, "waiter"))
-		return false;
-	return is_one_of(record_get(record, "mode", ""), modes) && record_get_u64(record, "pid", 0) > 0;
+	return record_number(start, &ret->start) && record_number(end, &ret->end) && ret->start < ret->end && ret->end <= EXTENT_END;
 }
 
-static int add_live(struct survey *survey, const char *host, struct record *record)
+/* A number that a process can have; empty where no process was found. */
+static bool is_pid(const char *text)
+{
+	uint64_t pid;
+
+	return !*text || (record_number(text, &pid) && pid > 0 && pid <= INT_MAX);
+}
+
+/* Whether the record has the form that it must have. */
+static bool read_live(const struct record *record, struct live *ret)
+{
+	static const char *const modes[] = { "SH", "EX", NULL }, *const states[] = { "held", "recalled", NULL }, *const kinds[] = { "", "flock", "record", "ofd", NULL };
+	const char *key = record_get(record, "key", ""), *start = record_get(record, "start", NULL);
+	bool waiter = !strcmp(record->kind, "waiter");
+
+	if (!*key || strlen(key) > KEY_MAX || !is_one_of(record_get(record, "kind", ""), kinds))
+		return false;
+	*ret = (struct live){ .key = key, .at = EXTENT_ALL, .class = LIVE_HELD };
+	if (start && !read_extent(start, record_get(record, "end", ""), &ret->at))
+		return false;
+	if (!strcmp(record->kind, "cover")) {
+		if (!strcmp(record_get(record, "state", ""), "recalled"))
+			ret->class = LIVE_RECALLED;
+		return is_one_of(record_get(record, "state", ""), states);
+	}
+	if (waiter)
+		ret->class = LIVE_WAITER;
+	if ((!waiter && strcmp(record->kind, "holder")) || !is_pid(record_get(record, "pid", "x")))
+		return false;
+	return is_one_of(record_get(record, "mode", ""), modes);
+}
+
+static int add_live(struct survey *survey, const char *host, const struct live *one, struct record *record)
 {
 	if (survey->live_count == survey->live_size) {
 		size_t size = survey->live_size ? 2 * survey->live_size : 64;
@@ -123,16 +147,38 @@ static int add_live(struct survey *survey, const char *host, struct record *reco
 		survey->live = live;
 		survey->live_size = size;
 	}
-	survey->live[survey->live_count++] = (struct live){ host, record_get(record, "key", ""), record };
+	survey->live[survey->live_count] = *one;
+	survey->live[survey->live_count].host = host;
+	survey->live[survey->live_count++].record = record;
 	return 0;
+}
+
+/* Of one host, one key and one class. */
+static int compare_group(const struct live *x, const struct live *y)
+{
+	int n = strcmp(x->host, y->host);
+
+	n = n ? n : strcmp(x->key, y->key);
+	return n ? n : (int)x->class - (int)y->class;
 }
 
 static int compare_live(const void *a, const void *b)
 {
 	const struct live *x = a, *y = b;
-	int n = strcmp(x->host, y->host);
+	int n = compare_group(x, y);
 
-	return n ? n : strcmp(x->key, y->key);
+	return n ? n : (x->at.start > y->at.start) - (x->at.start < y->at.start);
+}
+
+static void note_reach(struct survey *survey)
+{
+	for (size_t i = 0; i < survey->live_count; i++) {
+		struct live *one = &survey->live[i];
+
+		one->reach = one->at.end;
+		if (i && !compare_group(one - 1, one) && one[-1].reach > one->reach)
+			one->reach = one[-1].reach;
+	}
 }
 
 int merge_sort(struct survey *survey)
@@ -140,6 +186,7 @@ int merge_sort(struct survey *survey)
 	for (size_t i = 0; i < survey->host_count; i++) {
 		struct survey_host *host = &survey->hosts[i];
 		struct record *record;
+		struct live live;
 		size_t pos = 0;
 		int n;
 
@@ -152,9 +199,9 @@ int merge_sort(struct survey *survey)
 				host->cut = true;
 				break;
 			}
-			if (!is_sane(record)) {
+			if (!read_live(record, &live)) {
 				record_free(record);
-			} else if (add_live(survey, host->id, record)) {
+			} else if (add_live(survey, host->id, &live, record)) {
 				record_free(record);
 				return -ENOMEM;
 			}
@@ -162,28 +209,48 @@ int merge_sort(struct survey *survey)
 	}
 	if (survey->live_count)
 		qsort(survey->live, survey->live_count, sizeof *survey->live, compare_live);
+	note_reach(survey);
 	return 0;
 }
 
-/* What the owner of a cover says of it; it names only those that do not lie idle. */
-static const char *state_of(const struct survey *survey, const char *id, const char *key)
+/* Whether the host said something of this class about any point of `at`. */
+static bool is_said(const struct survey *survey, const char *id, const char *key, enum live_class class, struct extent at)
+{
+	struct live wanted = { .host = id, .key = key, .class = class, .at = { .start = at.end } };
+	size_t low = 0, high = survey->live_count;
+
+	while (low < high) {		/* the first that begins behind it */
+		size_t middle = low + (high - low) / 2;
+
+		if (compare_live(&survey->live[middle], &wanted) < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low && !compare_group(&survey->live[low - 1], &wanted) && survey->live[low - 1].reach > at.start;
+}
+
+/* What the owner of a cover says of this part of it; it names only what does not lie idle. */
+static const char *state_of(const struct survey *survey, const char *id, const char *key, struct extent at)
 {
 	const struct survey_host *host = find_host(survey, id);
-	struct live wanted = { id, key, NULL };
-	const struct live *found, *end = survey->live + survey->live_count;
 
 	if (!host || !host->answered)
 		return "unknown";
-	found = survey->live_count ? bsearch(&wanted, survey->live, survey->live_count, sizeof wanted, compare_live) : NULL;
-	while (found && found > survey->live && !compare_live(found - 1, &wanted))
-		found--;
-	for (; found && found < end && !compare_live(found, &wanted); found++)
-		if (!strcmp(found->record->kind, "cover"))
-			return record_get(found->record, "state", "held");
+	if (is_said(survey, id, key, LIVE_RECALLED, at))
+		return "recalled";
+	if (is_said(survey, id, key, LIVE_HELD, at))
+		return "held";
 	return host->cut ? "unknown" : "idle";
 }
 
 /* --- the records --- */
+
+/* As far as the key alone says it. */
+static const char *family_kind(const char *key)
+{
+	return *key == 'f' ? "flock" : "record";
+}
 
 static const char *mode_name(const char *digit)
 {
@@ -272,14 +339,31 @@ static void put_host(const struct survey *survey, const char *const *f, struct r
 	records_end(buf);
 }
 
+static void put_extent(const char *kind, struct extent at, struct record_buf *buf)
+{
+	records_put(buf, "kind", kind);
+	records_put_u64(buf, "start", at.start);
+	records_put_u64(buf, "end", at.end);
+}
+
+/* The store's own: a record that cannot be read is about everything. */
+static void put_store_extent(const char *key, const char *start, const char *end, struct record_buf *buf)
+{
+	struct extent at;
+
+	put_extent(family_kind(key), read_extent(start, end, &at) ? at : EXTENT_ALL, buf);
+}
+
 static void put_cover(const struct survey *survey, uint64_t server_ms, const char *const *f, struct record_buf *buf)
 {
-	const char *state = state_of(survey, f[2], f[1]);
+	struct extent at;
+	const char *state = state_of(survey, f[2], f[1], read_extent(f[7], f[8], &at) ? at : EXTENT_ALL);
 
 	records_begin(buf, "cover");
 	records_put(buf, "key", f[1]);
 	put_host_name(survey, f[2], buf);
 	records_put(buf, "mode", mode_name(f[3]));
+	put_store_extent(f[1], f[7], f[8], buf);
 	records_put(buf, "fence", f[4]);
 	put_age(server_ms, f[5], buf);
 	if (!strcmp(state, "unknown"))	/* who asked for it; nothing better is known */
@@ -295,7 +379,8 @@ static void put_wait(const struct survey *survey, uint64_t server_ms, const char
 	put_host_name(survey, f[2], buf);
 	records_put(buf, "order", f[4]);
 	records_put(buf, "mode", mode_name(f[5]));
-	records_put(buf, "try", f[6]);
+	put_store_extent(f[1], f[9], f[10], buf);
+	records_put(buf, "try", strtoul(f[6], NULL, 10) & STORE_TRY ? "1" : "0");
 	put_age(server_ms, f[7], buf);
 	put_info(f[8], buf);
 	records_put(buf, "where", "store");
@@ -306,16 +391,17 @@ static void put_live(const struct survey *survey, const struct live *live, struc
 {
 	const struct record *record = live->record;
 	bool waits = !strcmp(record->kind, "waiter");
-	const char *command = record_get(record, "command", "");
+	const char *command = record_get(record, "command", ""), *kind = record_get(record, "kind", "");
 
 	if (!waits && strcmp(record->kind, "holder"))
 		return;
 	records_begin(buf, waits ? "waiter" : "holder");
 	records_put(buf, "key", live->key);
 	put_host_name(survey, live->host, buf);
-	records_put_u64(buf, "pid", record_get_u64(record, "pid", 0));
+	records_put(buf, "pid", record_get(record, "pid", ""));
 	records_put_bytes(buf, "command", command, strnlen(command, COMMAND_MAX));
 	records_put(buf, "mode", record_get(record, "mode", ""));
+	put_extent(*kind ? kind : family_kind(live->key), live->at, buf);
 	if (record_get(record, "age_ms", NULL))
 		records_put_u64(buf, "age_ms", record_get_u64(record, "age_ms", 0));
 	if (waits) {
@@ -326,9 +412,9 @@ static void put_live(const struct survey *survey, const struct live *live, struc
 	records_end(buf);
 }
 
-static void put_row(const struct survey *survey, const char *key, uint64_t server_ms, const char *const *f, struct record_buf *buf)
+static void put_row(const struct survey *survey, const char *name, uint64_t server_ms, const char *const *f, struct record_buf *buf)
 {
-	bool wanted = !key || !strcmp(key, f[1]);
+	bool wanted = !name || key_has_name(f[1], name);
 
 	if (!strcmp(f[0], "meta")) {
 		records_begin(buf, "store");
@@ -348,26 +434,33 @@ static void put_row(const struct survey *survey, const char *key, uint64_t serve
 		records_put(buf, "key", f[1]);
 		records_put(buf, "type", f[2]);
 		records_end(buf);
-	} else if (!strcmp(f[0], "end")) {
-		records_begin(buf, "end");
-		records_put(buf, "shown", f[1]);
-		records_put(buf, "left_out", f[2]);
-		records_end(buf);
 	}
 }
 
-void merge_put(const struct survey *survey, const char *key, struct record_buf *buf)
+void merge_put(const struct survey *survey, const char *name, struct record_buf *buf)
 {
 	const char *f[FIELDS_MAX];
-	uint64_t server_ms = 0;
+	uint64_t server_ms = 0, shown = 0, left_out = 0;
+	bool ended = false;
 
 	for (size_t i = 0; i < survey->row_count; i++) {
 		split(&survey->rows[i], f);
 		if (!strcmp(f[0], "meta"))
 			server_ms = strtoull(f[7], NULL, 10);
-		put_row(survey, key, server_ms, f, buf);
+		if (!strcmp(f[0], "end")) {	/* one for each key that the store was asked for */
+			ended = true;
+			shown += strtoull(f[1], NULL, 10);
+			left_out += strtoull(f[2], NULL, 10);
+		}
+		put_row(survey, name, server_ms, f, buf);
+	}
+	if (ended) {
+		records_begin(buf, "end");
+		records_put_u64(buf, "shown", shown);
+		records_put_u64(buf, "left_out", left_out);
+		records_end(buf);
 	}
 	for (size_t i = 0; i < survey->live_count; i++)
-		if (!key || !strcmp(key, survey->live[i].key))
+		if (!name || key_has_name(survey->live[i].key, name))
 			put_live(survey, &survey->live[i], buf);
 }

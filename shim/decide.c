@@ -14,9 +14,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "cancel.h"
 #include "connect.h"
 #include "fd.h"
-#include "left.h"
 #include "log.h"
 #include "reach.h"
 #include "sys.h"
@@ -28,30 +28,36 @@ static bool is_file_or_directory(int fd)
 	return fstat(fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode));
 }
 
-/* Asks the agent for rules that fit. 0, -EINTR or -ENOLCK (logged, or *ret_text says why). */
-static int ask_for_rules(struct reach *reach, uint64_t stamp, char *ret_text, size_t size)
-{
-	struct left before;
-	struct wire_msg msg;
-	int socket, err;
+struct question {		/* for rules */
+	struct reach reach;
+	uint64_t stamp;
+	char text[256];		/* why not */
+};
 
-	*ret_text = '\0';
+/* Asks the agent for rules that fit. 0, -EINTR or -ENOLCK (logged, or the text says why). */
+static int ask_for_rules(void *arg)
+{
+	struct question *question = arg;
+	struct reach *reach = &question->reach;
+	struct wire_msg msg;
+	int socket, err, type;
+
 	do {
 		err = reach_agent(reach, &socket);
 		if (err < 0)
 			return err;
-		before = left_note_socket(socket, reach->frame);
 		wire_init(&msg, WIRE_RULES);
-		msg.stamp = stamp;
+		msg.stamp = question->stamp;
 		err = connect_send(socket, &msg, NULL, -1);
 		while (err == 0) {
-			err = connect_receive(socket, &msg, ret_text, size);
+			type = cancel_open(reach->cancellable);
+			err = connect_receive(socket, &msg, question->text, sizeof question->text);
+			cancel_close(reach->cancellable, type);
 			if (err != -EINTR || !reach->bounded)
 				break;
 			err = 0;
 		}
-		left_restore(before);
-		sys_close(socket);
+		reach_close(reach);
 		if (err == 0)
 			return msg.type == WIRE_RULES_OK ? 0 : -ENOLCK;
 		if (err != -ECONNRESET && err != -EPIPE)
@@ -63,12 +69,17 @@ static int ask_for_rules(struct reach *reach, uint64_t stamp, char *ret_text, si
 	return -ENOLCK;
 }
 
+static void abandon_question(void *arg)
+{
+	reach_abandon(&((struct question *)arg)->reach);
+}
+
 /* Has rules made that fit the configuration, and maps them. 0, -EINTR, -ENOLCK (logged unless it was before). */
-__attribute__((noinline)) static int renew_rules(struct shim_state *state, int fd, bool bounded, uintptr_t frame, uint64_t stamp)
+__attribute__((noinline)) static int renew_rules(struct shim_state *state, int fd, unsigned how, uintptr_t frame, uint64_t stamp)
 {
 	uint64_t now = 1 + sys_now_ns(CLOCK_MONOTONIC_COARSE) / UINT64_C(1000000000);
-	struct reach reach;
-	char text[256];
+	struct question question;
+	const char *text = question.text;
 	int err;
 
 	/* A newer file may be there already. */
@@ -80,9 +91,12 @@ __attribute__((noinline)) static int renew_rules(struct shim_state *state, int f
 		return -ENOLCK;
 
 	/* With old rules it is not the lock that fails, and the log must not say so. */
-	reach_begin(&reach, state, stamp ? -1 : fd, bounded, frame);
-	err = ask_for_rules(&reach, stamp, text, sizeof text);
-	reach_end(&reach);
+	reach_begin(&question.reach, state, stamp ? -1 : fd, how & DECIDE_BOUNDED, frame);
+	question.reach.cancellable = how & DECIDE_CANCELLABLE;
+	question.stamp = stamp;
+	question.text[0] = '\0';
+	err = question.reach.cancellable ? cancel_scope(ask_for_rules, abandon_question, &question) : ask_for_rules(&question);
+	reach_end(&question.reach);
 	if (err == -ENOTSUP)
 		return err;
 	if (err == 0)
@@ -115,7 +129,7 @@ static enum decision refuse_broken(const struct shim_state *state, int fd)
 	return DECIDE_REFUSE;
 }
 
-enum decision decide(int fd, enum lock_mode mode, bool bounded, uintptr_t frame, struct decided *ret_decided)
+enum decision decide(int fd, enum lock_mode mode, unsigned how, uintptr_t frame, struct decided *ret_decided)
 {
 	struct shim_state *state = state_get();
 	enum state_verdict verdict;
@@ -146,7 +160,7 @@ enum decision decide(int fd, enum lock_mode mode, bool bounded, uintptr_t frame,
 		if (state_root_moved(state))
 			return DECIDE_AGENT;
 		(void)state_match(state, path, 0, &ret_decided->stamp);
-		err = renew_rules(state, fd, bounded, frame, ret_decided->stamp);
+		err = renew_rules(state, fd, how, frame, ret_decided->stamp);
 		if (err == -EINTR)
 			return DECIDE_EINTR;
 	}
@@ -156,7 +170,7 @@ enum decision decide(int fd, enum lock_mode mode, bool bounded, uintptr_t frame,
 	if (verdict == STATE_RULE) {
 		const struct standing_table *table = state_standing(state);
 
-		ret_decided->standing = table && standing_find(table, path, (size_t)len, fd, mode, &ret_decided->look);
+		ret_decided->standing = table && standing_find(table, path, (size_t)len, fd, mode, how & DECIDE_RECORDS, &ret_decided->look);
 		return DECIDE_AGENT;
 	}
 	return state_root_moved(state) && is_file_or_directory(fd) ? DECIDE_AGENT : DECIDE_KERNEL;

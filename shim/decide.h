@@ -23,11 +23,16 @@ struct decided {
 	struct standing_look look;
 };
 
+/* How it is asked. */
+#define DECIDE_BOUNDED 1u	/* for a call that does not wait, see reach.h */
+#define DECIDE_CANCELLABLE 2u	/* for one that is a cancellation point */
+#define DECIDE_RECORDS 4u	/* a record lock; else a flock */
+
 /*
  * Decides for the descriptor fd and the mode. Usually one readlink and one stat,
  * and no change of anything; when the rules are missing or old, has the agent compile
- * them, which waits (bounded as in reach.h). frame: see left.h.
+ * them, which waits. how: DECIDE_*; frame: see left.h.
  */
-enum decision decide(int fd, enum lock_mode mode, bool bounded, uintptr_t frame, struct decided *ret_decided);
+enum decision decide(int fd, enum lock_mode mode, unsigned how, uintptr_t frame, struct decided *ret_decided);
 
 #endif

@@ -1,171 +1,76 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The life of one flock call. The kernel's lock is the lock; the agent only says
- * when the call may be made, because this host then holds the right to it.
+ * The life of one call that takes a lock, of whichever family. The kernel's lock is
+ * the lock; the agent only says when the call may be made, because this host then
+ * holds the right to it.
  *
  * Invariants:
  *  - No real call that can take a lock is made without a GO, a standing GO, or LOCAL.
  *  - A lock taken is reported (DONE), or confirmed by an agent (STANDS), or
- *    undone, before this returns.
- *  - No thread, no malloc, no stdio; no cancellation point (flock(2) is none); the
+ *    undone, before this returns or the thread is cancelled.
+ *  - No thread, no malloc, no stdio; a cancellation point only where the call is one; the
  *    descriptor of one connection, closed on every return, and by the thread's
  *    next call after a siglongjmp out of here (left.h).
+ *  - No descriptor of the locked file is opened or closed: its POSIX locks would be gone.
  *  - Nothing here ends the program, whatever the agent sends.
  */
 #include "lock.h"
 
 #include <errno.h>
-#include <stdbool.h>
-#include <string.h>
-#include <sys/file.h>
-#include <sys/prctl.h>
+#include <sys/stat.h>
 
-#include "connect.h"
 #include "decide.h"
-#include "held.h"
 #include "left.h"
 #include "log.h"
-#include "reach.h"
 #include "sys.h"
+#include "talk.h"
 
-/* What a conversation came to: 0, an errno's negative, or one of these. */
-#define LOST 1	/* the agent went away: once more, from the start */
+/* What a conversation came to: 0, an errno's negative, TALK_LOST, or one of these. */
 #define VOID 2	/* the lock was undone, since the cover is gone: once more */
+#define TAKEN 3	/* the lock is taken, but this agent cannot confirm it */
 
 #define VOIDS_MAX 3	/* for a non-blocking call */
-#define TEXT_MAX 320
-
-struct call {
-	int fd;
-	int operation;
-	enum lock_mode mode;
-	bool nonblock;
-	uint64_t stamp;
-	struct reach reach;
-};
-
-/* What flock(2) may answer; anything else that went wrong is ENOLCK. */
-static int flock_error(int err)
-{
-	switch (err) {
-	case EBADF:
-	case EINTR:
-	case EINVAL:
-	case ENOLCK:
-	case EWOULDBLOCK:
-		return -err;
-	default:
-		return -ENOLCK;
-	}
-}
-
-static bool is_gone(int err)
-{
-	return err == -ECONNRESET || err == -EPIPE || err == -ENOTCONN;
-}
-
-static int send_type(int socket, enum wire_type type, int mode, int err)
-{
-	struct wire_msg msg;
-
-	wire_init(&msg, type);
-	msg.mode = (uint16_t)mode;
-	msg.err = err;
-	return connect_send(socket, &msg, NULL, -1);
-}
-
-/* REQUEST or STANDS, which say the same about the call. */
-static int send_call(const struct call *call, int socket, enum wire_type type)
-{
-	struct wire_msg msg;
-	char name[16];
-
-	wire_init(&msg, type);
-	msg.family = FAMILY_FLOCK;
-	msg.mode = (uint16_t)call->mode;
-	msg.flags = call->nonblock ? WIRE_FLAG_NONBLOCK : 0;
-	msg.fd_number = call->fd;
-	msg.stamp = call->stamp;
-	msg.tid = (uint32_t)sys_call(SYS_gettid);
-	if (prctl(PR_GET_NAME, name) == 0)
-		msg.text_len = (uint32_t)strnlen(name, sizeof name);
-	return connect_send(socket, &msg, name, call->fd);
-}
-
-static int refuse(const struct call *call, const char *why, const char *more)
-{
-	reach_complain(&call->reach, why, more);
-	return -ENOLCK;
-}
-
-/* Next message. 0, LOST, -EINTR (blocking calls), or -ENOLCK (logged); the last two have sent CANCEL. */
-static int receive(const struct call *call, int socket, struct wire_msg *ret_msg, char text[TEXT_MAX])
-{
-	int err;
-
-	do {
-		err = connect_receive(socket, ret_msg, text, TEXT_MAX);
-		/* Asking without waiting is never interrupted, however long the answer takes. */
-	} while (err == -EINTR && call->nonblock);
-	if (err == 0)
-		return 0;
-	if (is_gone(err))
-		return LOST;
-	(void)send_type(socket, WIRE_CANCEL, 0, 0);
-	if (err == -EINTR)
-		return -EINTR;
-	if (err == -EAGAIN)
-		return refuse(call, "the agent does not answer", NULL);
-	return refuse(call, "the agent sent something that is no answer", NULL);
-}
 
 /* ---- after GO ---- */
 
-/* Asks whether the cover of a lock that was taken still stands. 0 yes, -ESTALE no, or as receive(). */
-static int ask_standing(const struct call *call, int socket)
+/* Asks whether the cover of a lock that was taken still stands. 0 yes, -ESTALE no, or as talk_receive(). */
+static int ask_standing(struct call *call, int socket)
 {
 	struct wire_msg msg;
-	char text[TEXT_MAX];
+	char text[TALK_TEXT_MAX];
 	int err;
 
-	err = send_call(call, socket, WIRE_STANDS);
+	err = talk_send_call(call, socket, WIRE_STANDS);
 	if (err < 0)
-		return is_gone(err) ? LOST : refuse(call, "the agent cannot be asked: ", shim_error(err));
-	err = receive(call, socket, &msg, text);
+		return talk_is_gone(err) ? TALK_LOST : talk_refuse(call, "the agent cannot be asked: ", shim_error(err));
+	err = talk_receive(call, socket, &msg, text);
 	if (err != 0)
 		return err;
 	if (msg.type == WIRE_ERROR)
-		return refuse(call, *text ? text : "the agent refuses", NULL);
+		return talk_refuse(call, *text ? text : "the agent refuses", NULL);
 	if (msg.type != WIRE_STANDING)
-		return refuse(call, "the agent sent something that is no answer", NULL);
+		return talk_refuse_nonsense(call);
 	if (msg.err)
 		return -ESTALE;
-	(void)send_type(socket, WIRE_DONE, 0, 0);
+	(void)talk_send(socket, WIRE_DONE, 0, 0);
 	return 0;
 }
 
-/* The same on a new connection: the agent that gave the GO has gone. */
-static int ask_new_agent(struct call *call)
+/* Keeps the lock that was taken if it was confirmed (err is 0); else it must not be held, neither now nor by the program's ignorance. */
+static int keep_or_undo(struct call *call, int err)
 {
-	struct left before;
-	int socket, err;
-
-	for (;;) {
-		err = reach_agent(&call->reach, &socket);
-		if (err < 0)
-			return err;
-		before = left_note_socket(socket, call->reach.frame);
-		err = ask_standing(call, socket);
-		left_restore(before);
-		sys_close(socket);
-		if (err != LOST)
-			return err;
-		err = reach_pause(&call->reach);
-		if (err < 0)
-			return err;
-		if (reach_is_late(&call->reach))
-			return refuse(call, "the agent ends each time it is asked", NULL);
+	if (err != 0) {
+		call->ops->undo(call);
+		call->again = true;
 	}
+	call->taking = false;
+	return err == -ESTALE || err == -ENOTSUP ? VOID : err;
+}
+
+/* Asks an agent on a new connection: the one that gave the GO has gone, or none did. */
+static int confirm(struct call *call)
+{
+	return keep_or_undo(call, talk_exchange(call, ask_standing));
 }
 
 /* The real call. valid_until_ns: when the GO ends. */
@@ -173,214 +78,197 @@ static int go(struct call *call, int socket, uint64_t valid_until_ns)
 {
 	int err;
 
-	err = sys_flock(call->fd, call->operation);
+	if (call->ops->note)
+		call->ops->note(call);
+	call->taking = true;
+	err = call->ops->take(call);
 	if (err < 0) {
-		(void)send_type(socket, WIRE_DONE, 0, -err);
+		call->taking = false;
+		(void)talk_send(socket, WIRE_DONE, 0, -err);
 		/* After the GO's end the agent may be asking the kernel itself, and be who refuses. */
 		return err == -EWOULDBLOCK && sys_now_ns(CLOCK_BOOTTIME) > valid_until_ns ? VOID : err;
 	}
 	if (sys_now_ns(CLOCK_BOOTTIME) <= valid_until_ns) {
-		if (send_type(socket, WIRE_DONE, 0, 0) == 0)
-			return 0;
-		err = LOST;
-	} else {
-		err = ask_standing(call, socket);
-	}
-	if (err == LOST)
-		err = ask_new_agent(call);
-	if (err == 0)
+		if (talk_send(socket, WIRE_DONE, 0, 0) < 0)
+			return TAKEN;
+		call->taking = false;
 		return 0;
-	/* Not confirmed: it must not be held, neither now nor by the program's ignorance. */
-	(void)sys_flock(call->fd, LOCK_UN);
-	return err == -ESTALE ? VOID : err == -ENOTSUP ? -ENOLCK : err;
+	}
+	err = ask_standing(call, socket);
+	return err == TALK_LOST ? TAKEN : keep_or_undo(call, err);
 }
 
 /* ---- before it ---- */
 
-/* The agent wants to know what the description holds. 1: answered, go on. Else the call's result. */
-static int answer_check(const struct call *call, int socket)
+/* Tells the agent what is held, or ends the call since the lock is held already (err is 1). Returns 0 with *ret_over. */
+static int answer_held(int socket, int err, int mode, bool *ret_over)
 {
-	enum lock_mode held;
-	int answer, err;
-
-	if (held_flock(call->fd, &held) < 0) {
-		answer = WIRE_HELD_UNKNOWN;
-	} else if (held == call->mode) {
-		(void)send_type(socket, WIRE_CANCEL, 0, 0);
+	*ret_over = err == 1;
+	if (*ret_over) {
+		(void)talk_send(socket, WIRE_CANCEL, 0, 0);
 		return 0;
-	} else {
-		/* Linux drops the shared lock before it waits for the exclusive one; two such programs would wait for ever. */
-		if (held == MODE_SH)
-			(void)sys_flock(call->fd, LOCK_UN);
-		answer = held;
 	}
-	err = send_type(socket, WIRE_HELD, answer, 0);
-	return err == 0 ? 1 : LOST;
+	return talk_send(socket, WIRE_HELD, err < 0 ? WIRE_HELD_UNKNOWN : mode, 0) < 0 ? TALK_LOST : 0;
+}
+
+/*
+ * During a wait another thread may close the descriptor, and its number become another file's: a lock
+ * there would be one that nobody asked for. The kernel, which waits with the file in hand, gives EBADF.
+ */
+static bool is_same_file(struct call *call)
+{
+	struct stat st;
+
+	if (fstat(call->fd, &st) < 0)
+		return false;
+	if (!call->asked) {
+		call->dev = st.st_dev;
+		call->ino = st.st_ino;
+	}
+	return st.st_dev == call->dev && st.st_ino == call->ino;
 }
 
 /* The whole exchange on one connection. */
 static int converse(struct call *call, int socket)
 {
 	struct wire_msg msg;
-	char text[TEXT_MAX];
-	int err;
+	char text[TALK_TEXT_MAX];
+	int err, mode = MODE_NONE;
+	bool over = false;
 
-	err = send_call(call, socket, WIRE_REQUEST);
+	if (!is_same_file(call))
+		return -EBADF;
+	call->asked = true;
+	err = talk_send_call(call, socket, WIRE_REQUEST);
 	if (err == -EBADF)
 		return err;
 	if (err < 0)
-		return is_gone(err) ? LOST : refuse(call, "the descriptor cannot be sent to the agent: ", shim_error(err));
+		return talk_is_gone(err) ? TALK_LOST : talk_refuse(call, "the descriptor cannot be sent to the agent: ", shim_error(err));
 	for (;;) {
-		err = receive(call, socket, &msg, text);
+		err = talk_receive(call, socket, &msg, text);
 		if (err != 0)
 			return err;
 		switch (msg.type) {
 		case WIRE_LOCAL:
-			return sys_flock(call->fd, call->operation);
+			return call->ops->take(call);
 		case WIRE_ERROR:
 			if (*text)
 				reach_complain(&call->reach, text, NULL);
-			return flock_error(msg.err);
+			return call->ops->error(msg.err);
 		case WIRE_BUSY:
-			if (!call->nonblock)
-				return refuse(call, "the agent sent something that is no answer", NULL);
-			return -EWOULDBLOCK;
+			return call->nonblock ? -EWOULDBLOCK : talk_refuse_nonsense(call);
 		case WIRE_CHECK:
-			err = answer_check(call, socket);
-			if (err != 1)
-				return err == LOST ? LOST : 0;
+			err = call->ops->held(call, &mode);
+			err = answer_held(socket, err, mode, &over);
 			break;
 		case WIRE_HELD:	/* we could not see it ourselves, the agent has */
-			if (msg.mode == call->mode) {
-				(void)send_type(socket, WIRE_CANCEL, 0, 0);
-				return 0;
-			}
-			(void)sys_flock(call->fd, LOCK_UN);
-			if (send_type(socket, WIRE_HELD, MODE_SH, 0) < 0)
-				return LOST;
+			if (!call->ops->seen)
+				return talk_refuse_nonsense(call);
+			err = answer_held(socket, call->ops->seen(call, msg.mode), MODE_SH, &over);
 			break;
 		case WIRE_OFFER:
-			if (send_type(socket, WIRE_TAKE, 0, 0) < 0)
-				return LOST;
+			if (!is_same_file(call)) {
+				(void)talk_send(socket, WIRE_CANCEL, 0, 0);
+				return -EBADF;
+			}
+			err = talk_send(socket, WIRE_TAKE, 0, 0) < 0 ? TALK_LOST : 0;
 			break;
 		case WIRE_GO:
 			return go(call, socket, msg.valid_until_ns);
 		default:
-			return refuse(call, "the agent sent something that is no answer", NULL);
+			return talk_refuse_nonsense(call);
 		}
+		if (err != 0 || over)
+			return err;
 	}
 }
 
-static int take(struct call *call)
+static int take(void *arg)
 {
+	struct call *call = arg;
 	unsigned voids = 0;
-	struct left before;
-	int socket, err;
+	int err;
 
 	for (;;) {
-		err = reach_agent(&call->reach, &socket);
+		err = talk_exchange(call, converse);
 		if (err == -ENOTSUP)
-			return sys_flock(call->fd, call->operation);
-		if (err < 0)
+			return call->ops->take(call);
+		if (err == TAKEN)
+			err = confirm(call);
+		if (err != VOID)
 			return err;
-		before = left_note_socket(socket, call->reach.frame);
-		err = converse(call, socket);
-		left_restore(before);
-		sys_close(socket);
-		if (err != LOST && err != VOID)
-			return err;
-		if (err == VOID && call->nonblock && ++voids >= VOIDS_MAX)
-			return refuse(call, "the lease ends before the lock is taken", NULL);
+		if (call->nonblock && ++voids >= VOIDS_MAX)
+			return talk_refuse(call, "the lease ends before the lock is taken", NULL);
 		err = reach_pause(&call->reach);
 		if (err < 0)
 			return err;
 		if (reach_is_late(&call->reach))
-			return refuse(call, "the agent ends each time it is asked", NULL);
+			return talk_refuse(call, "the agent ends each time it is asked", NULL);
 	}
 }
 
-__attribute__((noinline)) static int ask(const struct shim_state *state, int fd, int operation, uint64_t stamp, uintptr_t frame)
+static int confirm_taken(void *arg)
 {
-	struct call call = {
-		.fd = fd,
-		.operation = operation,
-		.mode = operation & LOCK_EX ? MODE_EX : MODE_SH,
-		.nonblock = operation & LOCK_NB,
-		.stamp = stamp,
-	};
-	int err;
-
-	reach_begin(&call.reach, state, fd, call.nonblock, frame);
-	err = take(&call);
-	reach_end(&call.reach);
-	return err < 0 ? flock_error(-err) : err;
+	return confirm(arg);
 }
 
-/* Its own frame, and not the one of the wait: a path of 4 kB must not stay on a small stack. */
-__attribute__((noinline)) static enum decision decide_flock(int fd, enum lock_mode mode, int operation, uintptr_t frame,
-							    struct decided *ret_decided)
-{
-	return decide(fd, mode, operation & LOCK_NB, frame, ret_decided);
-}
-
-/* Whether the lock that was taken under a standing GO may be kept although the GO has ended meanwhile. 0 yes, -ESTALE no, or as receive(). */
-__attribute__((noinline)) static int ask_about_taken(const struct decided *decided, int fd, int operation, uintptr_t frame)
-{
-	struct call call = {
-		.fd = fd, .operation = operation, .nonblock = operation & LOCK_NB, .stamp = decided->stamp,
-		.mode = operation & LOCK_EX ? MODE_EX : MODE_SH,
-	};
-	int err;
-
-	reach_begin(&call.reach, decided->state, fd, call.nonblock, frame);
-	err = ask_new_agent(&call);
-	reach_end(&call.reach);
-	return err;
-}
+/* ---- without asking ---- */
 
 /*
  * With a standing GO: the real call, then a look whether it stood all the time.
  * Never waits in the kernel here: a wait must be the agent's to see. Returns
  * VOID when the agent has to be asked from the start.
  */
-static int take_standing(const struct decided *decided, int fd, int operation, uintptr_t frame)
+static int take_standing(struct call *call, const struct decided *decided)
 {
-	int err = sys_flock(fd, operation | LOCK_NB);
+	int err;
 
+	if (call->ops->note)
+		call->ops->note(call);
+	err = call->ops->try(call);
 	if (err == -EWOULDBLOCK)	/* by a program of this host, unless the agent itself was probing */
-		return operation & LOCK_NB && standing_still(&decided->look) ? err : VOID;
+		return call->nonblock && standing_still(&decided->look) ? err : VOID;
 	if (err < 0 || standing_still(&decided->look))
 		return err;
-	err = ask_about_taken(decided, fd, operation, frame);
-	if (err == 0)
-		return 0;
-	(void)sys_flock(fd, LOCK_UN);
-	return err == -ESTALE || err == -ENOTSUP ? VOID : err;
+	call->taking = true;
+	return talk_run(call, decided->state, confirm_taken);
 }
 
-__attribute__((noinline)) int lock_flock(int fd, int operation)
+/* Its own frame, and not the one of the wait: a path of 4 kB must not stay on a small stack. */
+__attribute__((noinline)) static enum decision decide_call(const struct call *call, struct decided *ret_decided)
 {
-	uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
-	enum lock_mode mode = operation & LOCK_EX ? MODE_EX : MODE_SH;
+	return decide(call->fd, call->mode,
+		      (call->nonblock ? DECIDE_BOUNDED : 0) | (call->cancellable ? DECIDE_CANCELLABLE : 0) |
+		      (call->family == FAMILY_FLOCK ? 0 : DECIDE_RECORDS), call->frame, ret_decided);
+}
+
+int lock_call(struct call *call)
+{
 	struct decided decided;
 	int err;
 
-	/* Unlocking is the kernel's alone, and it answers what is not valid. */
-	if ((operation & ~LOCK_NB) != LOCK_SH && (operation & ~LOCK_NB) != LOCK_EX)
-		return sys_flock(fd, operation);
-	left_close(frame);
-	switch (decide_flock(fd, mode, operation, frame, &decided)) {
+	left_close(call->frame);
+	switch (decide_call(call, &decided)) {
 	case DECIDE_AGENT:
-		err = decided.standing ? take_standing(&decided, fd, operation, frame) : VOID;
-		if (err == VOID)
-			err = ask(decided.state, fd, operation, decided.stamp, frame);
-		return err < 0 ? flock_error(-err) : err;
+		break;
 	case DECIDE_REFUSE:
 		return -ENOLCK;
 	case DECIDE_EINTR:
 		return -EINTR;
 	case DECIDE_KERNEL:
-		break;
+		return LOCK_KERNEL;
 	}
-	return sys_flock(fd, operation);
+	call->stamp = decided.stamp;
+	if (call->ops->prepare) {
+		err = call->ops->prepare(call);
+		if (err != 0)
+			return err;
+	}
+	err = decided.standing ? take_standing(call, &decided) : VOID;
+	if (err == VOID) {
+		if (call->ops->refused && call->ops->refused(call))
+			return LOCK_KERNEL;
+		err = talk_run(call, decided.state, take);
+	}
+	return err < 0 ? call->ops->error(-err) : err;
 }

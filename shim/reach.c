@@ -24,9 +24,9 @@
 #include <sys/stat.h>
 #include <sys/timerfd.h>
 
+#include "cancel.h"
 #include "connect.h"
 #include "fd.h"
-#include "left.h"
 #include "log.h"
 #include "sys.h"
 
@@ -44,11 +44,26 @@ void reach_begin(struct reach *reach, const struct shim_state *state, int fd, bo
 	reach->fd = fd;
 	reach->bounded = bounded;
 	reach->frame = frame;
+	reach->open_fd = -1;
 }
 
 void reach_end(struct reach *reach)
 {
 	spawn_forget(&reach->spawn);
+}
+
+void reach_close(struct reach *reach)
+{
+	left_restore(reach->before);
+	sys_close(reach->open_fd);
+	reach->open_fd = -1;
+}
+
+void reach_abandon(struct reach *reach)
+{
+	if (reach->open_fd >= 0)
+		reach_close(reach);
+	reach_end(reach);
 }
 
 __attribute__((noinline)) void reach_complain(const struct reach *reach, const char *why, const char *more)
@@ -77,19 +92,21 @@ static int nap(struct reach *reach, uint64_t ns)
 		.it_value = { (time_t)(ns / UINT64_C(1000000000)), (long)(ns % UINT64_C(1000000000)) },
 		.it_interval = { (time_t)(name / UINT64_C(1000000000)), (long)(name % UINT64_C(1000000000)) },
 	};
-	struct left before;
 	uint64_t expired;
-	int fd, err;
+	int fd, err, type;
 
 	fd = fd_new(make_timer, NULL);
 	if (fd < 0)
 		return (int)sys_call(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &spec.it_value, NULL);
-	before = left_note_timer(fd, name, reach->frame);
+	reach->before = left_note_timer(fd, name, reach->frame);
+	reach->open_fd = fd;
 	err = timerfd_settime(fd, 0, &spec, NULL) < 0 ? -errno : 0;
-	if (err == 0)
+	if (err == 0) {
+		type = cancel_open(reach->cancellable);
 		err = (int)sys_call(SYS_read, fd, &expired, sizeof expired);
-	left_restore(before);
-	sys_close(fd);
+		cancel_close(reach->cancellable, type);
+	}
+	reach_close(reach);
 	return err < 0 ? err : 0;
 }
 
@@ -197,6 +214,8 @@ int reach_agent(struct reach *reach, int *ret_socket)
 		if (err == 0) {
 			reach->was_connected = true;
 			reach->since_ns = 0;
+			reach->before = left_note_socket(*ret_socket, reach->frame);
+			reach->open_fd = *ret_socket;
 			return 0;
 		}
 		if (err == -ESRCH) {

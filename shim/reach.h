@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "left.h"
 #include "spawn.h"
 #include "state.h"
 
@@ -23,6 +24,9 @@ struct reach {			/* of one lock call, over all its connections; see reach_begin(
 	uint64_t nap_ns;	/* the last pause */
 	unsigned starts;	/* agents started in this call that ended at once */
 	bool complained;
+	bool cancellable;	/* waits are cancellation points; then it runs in a cancel_scope() whose end calls reach_abandon() */
+	int open_fd;		/* the one descriptor that this holds open: a connection, or the timer of a pause; -1 = none */
+	struct left before;	/* what was written down before it */
 	struct spawn spawn;
 };
 
@@ -33,11 +37,14 @@ struct reach {			/* of one lock call, over all its connections; see reach_begin(
 void reach_begin(struct reach *reach, const struct shim_state *state, int fd, bool bounded, uintptr_t frame);
 
 /*
- * Connects. Returns 0, -EINTR (a signal, without SA_RESTART; never when
+ * Connects; reach_close() ends it. Returns 0, -EINTR (a signal, without SA_RESTART; never when
  * bounded), -ENOTSUP (nobody answers, and fd is no regular file or directory:
  * the kernel's alone anyway) or -ENOLCK; that one has been logged.
  */
 int reach_agent(struct reach *reach, int *ret_socket);
+
+/* Closes the connection. */
+void reach_close(struct reach *reach);
 
 /* Pauses before a connection that broke is made again, a little longer each time. 0 or -EINTR. */
 int reach_pause(struct reach *reach);
@@ -46,6 +53,9 @@ int reach_pause(struct reach *reach);
 bool reach_is_late(const struct reach *reach);
 
 void reach_end(struct reach *reach);
+
+/* In place of reach_end() when the thread is cancelled in the middle. */
+void reach_abandon(struct reach *reach);
 
 /* Logs why a lock call fails: "cannot lock FILE: " why and more (may be NULL). */
 void reach_complain(const struct reach *reach, const char *why, const char *more);

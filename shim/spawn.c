@@ -108,13 +108,14 @@ static uintptr_t parse_hex(const char **text)
 }
 
 /* Whether the line's mapping has the address; then its file's path, else NULL. */
-static const char *map_of(const char *line, uintptr_t address)
+static char *map_of(char *line, uintptr_t address)
 {
-	uintptr_t from = parse_hex(&line), to;
+	const char *at = line;
+	uintptr_t from = parse_hex(&at), to;
 
-	if (*line++ != '-')
+	if (*at++ != '-')
 		return NULL;
-	to = parse_hex(&line);
+	to = parse_hex(&at);
 	return address >= from && address < to ? strchr(line, '/') : NULL;
 }
 
@@ -125,9 +126,9 @@ static int open_maps(const void *unused)
 }
 
 /* The file that this code was loaded from, or NULL. dladdr() would take the loader's lock and can give a relative name. */
-static const char *find_library(struct scratch *scratch)
+static char *find_library(struct scratch *scratch)
 {
-	const char *found = NULL;
+	char *found = NULL;
 	char piece[1024];
 	long n;
 	int fd = fd_new(open_maps, NULL);
@@ -150,14 +151,18 @@ static const char *find_library(struct scratch *scratch)
 	return found;
 }
 
-/* dlockd beside the library, else where it is installed. */
+/* dlockd beside the library, or in the folder above (the library for 32-bit programs has one of its own), else where it is installed. */
 static bool find_program(struct scratch *scratch)
 {
-	const char *library = find_library(scratch);
-	const char *slash = library ? strrchr(library, '/') : NULL;
+	char *library = find_library(scratch);
 
-	if (slash && (size_t)(slash - library) + sizeof "/dlockd" <= sizeof scratch->program) {
-		strcpy(mempcpy(scratch->program, library, (size_t)(slash - library)), "/dlockd");
+	for (int up = 0; library && up < 2; up++) {
+		char *slash = strrchr(library, '/');
+
+		if (!slash || (size_t)(slash - library) + sizeof "/dlockd" > sizeof scratch->program)
+			break;
+		*slash = '\0';
+		strcpy(stpcpy(scratch->program, library), "/dlockd");
 		if (sys_call(SYS_faccessat, AT_FDCWD, scratch->program, X_OK) == 0)
 			return true;
 	}

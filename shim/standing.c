@@ -30,7 +30,7 @@ static bool open_for(uint64_t state, enum lock_mode mode)
 	return (state & 3) >= (uint64_t)mode;
 }
 
-bool standing_find(const struct standing_table *table, const char *path, size_t len, int fd, enum lock_mode mode,
+bool standing_find(const struct standing_table *table, const char *path, size_t len, int fd, enum lock_mode mode, bool records,
 		   struct standing_look *ret_look)
 {
 	const struct standing_entry *entry;
@@ -42,7 +42,8 @@ bool standing_find(const struct standing_table *table, const char *path, size_t 
 	entry = &table->entry[hash[0] % (STANDING_ENTRIES / STANDING_WAYS) * STANDING_WAYS];
 	for (int i = 0; i < STANDING_WAYS; i++, entry++) {
 		state = atomic_load_explicit(&entry->state, memory_order_acquire);
-		if (!open_for(state, mode) || entry->path_hash[0] != hash[0] || entry->path_hash[1] != hash[1])
+		if (!open_for(state, mode) || entry->path_hash[0] != hash[0] || entry->path_hash[1] != hash[1] ||
+		    entry->records != records)
 			continue;
 		if (!known && fstat(fd, &st) < 0)
 			return false;

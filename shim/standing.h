@@ -27,7 +27,7 @@
 
 #define STANDING_FILE "standing"
 #define STANDING_MAGIC 0x474f4453u
-#define STANDING_VERSION 1
+#define STANDING_VERSION 2
 #define STANDING_WAYS 4			/* places where a path's entry may be */
 #define STANDING_ENTRIES 8192		/* a multiple of STANDING_WAYS; a name that finds no place asks as ever */
 
@@ -35,7 +35,8 @@ struct standing_entry {
 	_Atomic uint64_t state;		/* generation << 2 | mode; MODE_NONE = closed. The other fields change only while closed */
 	uint64_t path_hash[2];
 	uint64_t dev, ino;		/* st_dev, st_ino as the agent sees them */
-	uint64_t reserved[3];
+	uint64_t records;		/* 1: record locks, any range of the file; 0: flock. A file has an entry for each */
+	uint64_t reserved[2];
 };
 
 struct standing_table {
@@ -47,6 +48,8 @@ struct standing_table {
 	struct standing_entry entry[STANDING_ENTRIES];
 };
 
+_Static_assert(sizeof(struct standing_entry) == 64 && offsetof(struct standing_table, entry) == 64, "the same for 32- and 64-bit programs");
+
 /* 128 bits of a path (len bytes). Pure. Only files of one inode can ever be confused, so it need not resist attackers. */
 void standing_hash(const char *path, size_t len, uint64_t ret_hash[2]);
 
@@ -56,8 +59,8 @@ struct standing_look {			/* what a program saw */
 	uint64_t state;
 };
 
-/* Whether there is an open entry for this path and the file of fd that suffices for mode. One fstat(), and only if the path is there. */
-bool standing_find(const struct standing_table *table, const char *path, size_t len, int fd, enum lock_mode mode,
+/* Whether there is an open entry for this path and the file of fd, for record locks or flocks, that suffices for mode. One fstat(), and only if the path is there. */
+bool standing_find(const struct standing_table *table, const char *path, size_t len, int fd, enum lock_mode mode, bool records,
 		   struct standing_look *ret_look);
 /* Whether it is still as it was seen, and the lease good. */
 bool standing_still(const struct standing_look *look);

@@ -285,6 +285,19 @@ static bool rules_are_ours(const struct shim_state *state, const struct rules_he
 	       config_stamp(state) == header->stamp;
 }
 
+struct rules_place {
+	const char *runtime_dir;
+	struct rules *rules;
+};
+
+static int open_rules(const void *arg)
+{
+	const struct rules_place *place = arg;
+	int err = rules_open(place->runtime_dir, place->rules);
+
+	return err < 0 ? err : 3;	/* not a descriptor: one that fd_new() leaves alone */
+}
+
 int state_map_rules(struct shim_state *state)
 {
 	const struct rules_header *old;
@@ -294,7 +307,7 @@ int state_map_rules(struct shim_state *state)
 
 	err = runtime_dir_check(state->runtime_dir);
 	if (err == 0)
-		err = rules_open(state->runtime_dir, &rules);
+		err = fd_new(open_rules, &(struct rules_place){ state->runtime_dir, &rules });	/* also at RLIMIT_NOFILE */
 	if (err < 0)
 		return err;
 	if (!rules_are_ours(state, rules.header)) {

@@ -43,7 +43,7 @@
 #include <stdint.h>
 
 #define WIRE_MAGIC 0x6b434c44u	/* "DLCk" */
-#define WIRE_VERSION 1
+#define WIRE_VERSION 2
 #define WIRE_TEXT_MAX 65000	/* bytes of text in one packet */
 #define WIRE_SOCKET_NAME "agent.sock"
 #define WIRE_ABSTRACT_PREFIX "dlockshim:"
@@ -51,17 +51,21 @@
 enum wire_type {
 	/* client to agent */
 	WIRE_REQUEST = 1,	/* family, mode, flags, fd_number, start, len, stamp; text: the program's name; 1 descriptor */
-	WIRE_HELD = 2,		/* mode: what the description holds; WIRE_HELD_UNKNOWN if /proc is not there. The agent answers that with
-				 * WIRE_HELD and what it sees: the asked mode (the call is over), or SH (drop it, answer HELD SH) */
+	WIRE_HELD = 2,		/* mode. flock: what the description holds; WIRE_HELD_UNKNOWN if /proc is not there. The agent answers that with
+				 * WIRE_HELD and what it sees: the asked mode (the call is over), or SH (drop it, answer HELD SH).
+				 * Record locks: the strongest mode that the caller's owner (process, or description) holds anywhere in this
+				 * file, as this descriptor shows it; NONE if nothing; WIRE_HELD_UNKNOWN: the agent looks itself and goes on */
 	WIRE_TAKE = 3,
 	WIRE_DONE = 4,		/* err: 0, or the errno of the real call */
 	WIRE_CANCEL = 5,
 	WIRE_STANDS = 6,	/* like REQUEST: the kernel lock is taken, does the cover stand? */
 	WIRE_RULES = 7,		/* stamp: compile the configuration if the rules do not fit it */
 	WIRE_QUERY = 8,		/* text: a query of the dlock command, see daemon-lite/query.h */
+	WIRE_GETLK = 9,		/* like REQUEST, record locks only: who stands against such a lock on another host? Asks, takes nothing.
+				 * Answered by LOCK, LOCAL (no rule) or ERROR */
 
 	/* agent to client */
-	WIRE_GO = 32,		/* valid_until_ns, fence */
+	WIRE_GO = 32,		/* valid_until_ns (0: ask by STANDS before keeping the lock), fence */
 	WIRE_CHECK = 33,
 	WIRE_OFFER = 34,
 	WIRE_BUSY = 35,
@@ -71,6 +75,8 @@ enum wire_type {
 	WIRE_RULES_OK = 39,	/* the compiled rules in the runtime directory fit */
 	WIRE_RECORD = 40,	/* text: a part of a query's answer */
 	WIRE_END = 41,		/* err, text: the query's answer is complete */
+	WIRE_LOCK = 42,		/* GETLK: mode NONE: nobody. Else a conflicting lock of another host: mode, start, len (0 = to the end), and in
+				 * fd_number what l_pid is to be: minus its pid there, -1 if a description owns it or the pid is not known */
 };
 
 enum wire_family {
@@ -79,9 +85,14 @@ enum wire_family {
 	FAMILY_OFD = 3,		/* record locks owned by an open file description */
 };
 
+/*
+ * ERROR with err EDEADLK and no text is a call's ordinary end: the wait (POSIX, blocking) would close a cycle over hosts.
+ */
+
 #define WIRE_HELD_UNKNOWN 0xff	/* in mode of WIRE_HELD */
 
 #define WIRE_FLAG_NONBLOCK 1u	/* LOCK_NB: answer, never wait */
+#define WIRE_FLAG_AGAIN 2u	/* this call had a GO that did not keep its cover, and had to undo its lock: it needs one that does */
 
 struct wire_msg {
 	uint32_t magic;		/* WIRE_MAGIC */
@@ -92,7 +103,7 @@ struct wire_msg {
 	uint32_t flags;		/* WIRE_FLAG_* */
 	int32_t err;		/* an errno, 0 for none */
 	int32_t fd_number;	/* the descriptor's number in the caller's table */
-	int64_t start, len;	/* byte range, len 0 = to the end; flock: 0, 0 */
+	int64_t start, len;	/* byte range from the file's beginning, neither negative, len 0 = to the end; flock: 0, 0 */
 	uint64_t valid_until_ns; /* CLOCK_BOOTTIME */
 	uint64_t fence;
 	uint64_t stamp;		/* configuration stamp the client's rules carry, 0 = none */

@@ -7,7 +7,12 @@ set -eu
 
 packages='build-essential pkg-config libhiredis-dev libconfig-dev uuid-dev
 	libcmocka-dev shunit2 redis-server redis-tools
-	util-linux iproute2 procps bindfs python3 perl shellcheck cppcheck'
+	util-linux iproute2 procps bindfs python3 perl shellcheck cppcheck
+	sqlite3 tdb-tools rrdtool php-cli ruby default-jre-headless bsh stress-ng logrotate daemonize
+	gdbmtool s-nail subversion fontconfig procmail git'
+
+# The library for 32-bit programs, where there are such programs.
+[ "$(dpkg --print-architecture 2>/dev/null)" != amd64 ] || packages="$packages gcc-multilib"
 
 if ! command -v dpkg-query >/dev/null; then
 	echo 'deps: this is not Debian; make sure that you have the like of:' "$packages" >&2

@@ -11,7 +11,7 @@
 #include "table.h"
 
 struct answer {
-	struct record **records;	/* hosts and the like first, then those about locks, by key */
+	struct record **records;	/* hosts and the like first, then those about locks, by name and family */
 	size_t count;
 	size_t others;			/* how many come first */
 };
@@ -25,14 +25,24 @@ void answer_free(struct answer *answer);
 /* The first record of a kind, or NULL. */
 const struct record *answer_find(const struct answer *answer, const char *kind);
 
-/* Calls fn for each different key, in byte order. */
+/* Calls fn for each different key: by name in byte order, flock before record locks. */
 void answer_each_key(const struct answer *answer, void (*fn)(void *arg, const struct answer *answer, const char *key), void *arg);
 
 /* "jobs/a.lock" of "f:jobs/a.lock". */
 const char *answer_name(const char *key);
 
-/* The rows of one lock: its holders (or covers without any), then its waiters in order. Headings: answer_headings. */
-#define ANSWER_COLUMNS 9
+/* Where the records of one lock stand. */
+struct answer_range { size_t from, to; };
+struct answer_range answer_range(const struct answer *answer, const char *key);
+
+/* Its waiters in the order in which they are served, to be freed; NULL if none (or no memory). */
+const struct record **answer_waiters(const struct answer *answer, struct answer_range range, size_t *ret_count);
+
+/*
+ * rows.c: the rows of one lock, host by host: one for each lock that somebody holds, one for the rest of the host's cover;
+ * then its waiters in order. Headings: answer_headings.
+ */
+#define ANSWER_COLUMNS 11
 extern const char *const answer_headings[ANSWER_COLUMNS];
 void answer_rows(const struct answer *answer, const char *key, struct table *table);
 

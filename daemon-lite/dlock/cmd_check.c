@@ -15,55 +15,13 @@
 #include <unistd.h>
 
 #include "../../config/config.h"
-#include "../../config/links.h"
 #include "../../config/pattern.h"
 #include "../../config/rules.h"
 #include "../query.h"
 #include "agent_client.h"
 #include "answer.h"
+#include "managed.h"
 #include "text.h"
-
-#define LINKS_MAX 40
-
-/*
- * The path that an open of `path` would lead to, existing or not: directories
- * are resolved, a symbolic link to a file that is not there yet is followed.
- * 0 or -errno.
- */
-static int canonical(const char *path, char *ret_path)
-{
-	char at[PATH_MAX], directory[PATH_MAX], target[PATH_MAX];
-
-	if ((size_t)snprintf(at, sizeof at, "%s", path) >= sizeof at)
-		return -ENAMETOOLONG;
-	for (int i = 0; i < LINKS_MAX; i++) {
-		char *slash;
-		ssize_t n;
-
-		if (realpath(at, ret_path))
-			return 0;
-		if (errno != ENOENT)
-			return -errno;
-		slash = strrchr(at, '/');
-		snprintf(target, sizeof target, "%s", slash ? slash + 1 : at);
-		if (!*target || strcmp(target, ".") == 0 || strcmp(target, "..") == 0)
-			return links_resolve(at, ret_path);
-		if (slash)
-			slash[slash == at] = '\0';
-		n = links_resolve(slash ? at : ".", directory);
-		if (n < 0)
-			return (int)n;
-		if ((size_t)snprintf(ret_path, PATH_MAX, "%s%s%s", directory, directory[1] ? "/" : "", target) >= PATH_MAX)
-			return -ENAMETOOLONG;
-		n = readlink(ret_path, target, sizeof target - 1);
-		if (n < 0)
-			return errno == ENOENT ? 0 : -errno;
-		target[n] = '\0';
-		if ((size_t)snprintf(at, sizeof at, "%s%s%s", target[0] == '/' ? "" : directory, target[0] == '/' ? "" : "/", target) >= sizeof at)
-			return -ENAMETOOLONG;
-	}
-	return -ELOOP;
-}
 
 /* The rule that nearly fits: most bytes of its literal beginning in common, more than "/"; NULL if none comes near. */
 static const struct config_rule *nearest_rule(const struct config *config, const char *path)
@@ -88,14 +46,6 @@ static const struct config_rule *nearest_rule(const struct config *config, const
 	return best;
 }
 
-static const struct config_rule *find_rule(const struct config *config, const char *path)
-{
-	for (size_t i = 0; i < config->rule_count; i++)
-		if (pattern_match(config->rules[i].path, path, strlen(path), NULL, 0, NULL))
-			return &config->rules[i];
-	return NULL;
-}
-
 static void say(const char *format, const char *text)
 {
 	char *safe = text_printable(text);
@@ -108,6 +58,7 @@ static void say(const char *format, const char *text)
 static int print_lock(const struct setting *setting, const char *path, const char *name)
 {
 	struct table table = { .columns = ANSWER_COLUMNS };
+	static const char families[] = "fr";
 	char verb[QUERY_VERB_MAX + 1], key[RULES_NAME_MAX + 3];
 	const struct record *rule;
 	struct answer answer;
@@ -123,11 +74,13 @@ static int print_lock(const struct setting *setting, const char *path, const cha
 		return complain(refusal.code, "%s; who holds and who waits is not known", refusal.text);
 	}
 	rule = answer_find(&answer, "rule");
-	snprintf(key, sizeof key, "f:%s", name);
 	if (!rule || strcmp(record_get(rule, "name", ""), name) != 0)
 		code = complain(EXIT_TROUBLE, "the agent in %s does not use this configuration (yet): name its own by --config, or restart it", setting->runtime_dir);
 	table_add(&table, answer_headings);
-	answer_rows(&answer, key, &table);
+	for (const char *family = families; *family; family++) {
+		snprintf(key, sizeof key, "%c:%s", *family, name);
+		answer_rows(&answer, key, &table);
+	}
 	if (table.count > 1)
 		table_print(&table, stdout, "  ");
 	else
@@ -144,7 +97,7 @@ static int check_path(const struct setting *setting, const char *given)
 	char path[PATH_MAX], name[RULES_NAME_MAX + 1];
 	const struct config_rule *rule;
 	struct stat st;
-	int n = *given ? canonical(given, path) : -ENOENT;
+	int n = *given ? managed_path(given, path) : -ENOENT;
 
 	if (n < 0)
 		return complain(EXIT_TROUBLE, "%s cannot be looked up (%s); check its directory", given, strerror(-n));
@@ -157,7 +110,7 @@ static int check_path(const struct setting *setting, const char *given)
 	}
 	putchar('\n');
 
-	rule = find_rule(config, path);
+	rule = managed_rule(config, path);
 	if (!rule) {
 		rule = nearest_rule(config, path);
 		if (rule) {

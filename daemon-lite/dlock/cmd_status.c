@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* dlock status: every lock of every host, as the store has it and as the hosts that answered see it in their kernels. */
+/* dlock status: every lock of every host, or those of one name, as the store has it and as the hosts that answered see it in their kernels. */
 #include "dlock.h"
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../query.h"
 #include "agent_client.h"
 #include "answer.h"
 #include "text.h"
@@ -105,7 +107,7 @@ static void print_odd(const struct answer *answer)
 	}
 }
 
-static int print_people(const struct answer *answer, bool whole)
+static int print_people(const struct answer *answer, const char *what, bool whole)
 {
 	struct table table = { .columns = ANSWER_COLUMNS };
 	int n;
@@ -118,11 +120,12 @@ static int print_people(const struct answer *answer, bool whole)
 	if (table.count > 1)
 		table_print(&table, stdout, "");
 	else if (whole)
-		answer_print_none(answer, "", "No host has a lock.");
+		answer_print_none(answer, "", what ? "Nobody holds it, nobody waits." : "No host has a lock.");
 	else
 		puts("Who has a lock cannot be told now.");
 	table_free(&table);
-	print_idle_hosts(answer);
+	if (!what)
+		print_idle_hosts(answer);
 	answer_print_silent(answer, "");
 	print_odd(answer);
 	return n;
@@ -166,8 +169,22 @@ static void print_json(const struct answer *answer)
 	json_end(&json, '}');
 }
 
+/* The question to the agent. A path is what it leads to. 0 or -1 with a sentence. */
+static int make_verb(const char *what, char verb[QUERY_VERB_MAX + 1], struct refusal *refusal)
+{
+	char path[PATH_MAX];
+
+	if (what && *what == '/' && realpath(what, path))
+		what = path;
+	if ((size_t)snprintf(verb, QUERY_VERB_MAX + 1, "status%s%s", what ? " " : "", what ? what : "") > QUERY_VERB_MAX)
+		return refuse(refusal, EXIT_TROUBLE, "the name is too long to ask the agent about it");
+	return 0;
+}
+
 int cmd_status(int argc, char **argv)
 {
+	char verb[QUERY_VERB_MAX + 1];
+	const char *what;
 	struct answer answer;
 	struct refusal refusal;
 	struct setting setting;
@@ -183,18 +200,23 @@ int cmd_status(int argc, char **argv)
 		json = true;
 		argi++;
 	}
+	if (argi < argc && argv[argi][0] == '-' && strcmp(argv[argi - 1], "--") != 0)
+		return usage_error("status", "`%s` is not known here; put -- before a name like that", argv[argi]);
+	what = argi < argc ? argv[argi++] : NULL;
 	if (argi < argc)
-		return usage_error("status", "`%s` is not known here", argv[argi]);
+		return usage_error("status", "`%s` is one name too many", argv[argi]);
+	if (make_verb(what, verb, &refusal) < 0)
+		return complain(refusal.code, "%s", refusal.text);
 	if (setting_load(&setting, &refusal) < 0)
 		return complain(refusal.code, "%s", refusal.text);
-	asked = answer_ask(setting.runtime_dir, "status", &answer, &refusal);
+	asked = answer_ask(setting.runtime_dir, verb, &answer, &refusal);
 	setting_free(&setting);
 	n = 0;
 	if (asked == 0 || answer.count) {
 		if (json)
 			print_json(&answer);
 		else
-			n = print_people(&answer, asked == 0);
+			n = print_people(&answer, what, asked == 0);
 	}
 	answer_free(&answer);
 	fflush(stdout);

@@ -30,22 +30,33 @@ static const struct command {
 	{ "check", cmd_check, "[--config FILE] [--runtime-dir DIR] [--] PATH...",
 	  "Says which rule manages PATH and under which name, who holds the lock and\n"
 	  "who waits. Exits 1 if no rule names one of the paths." },
-	{ "status", cmd_status, "[--config FILE] [--runtime-dir DIR] [--json]",
-	  "Lists every lock of every host: its holders as the kernels there show them,\n"
-	  "waiters in order (those in a kernel's queue first), and covers that lie idle.\n"
+	{ "doctor", cmd_doctor, "[--config FILE] [--runtime-dir DIR] [--] FILE...",
+	  "Says whether locks can make FILE safe on several hosts: a rule that names it, and\n"
+	  "what kind of file it is. A SQLite database in WAL mode and an LMDB file are not safe\n"
+	  "with any locks: they keep shared memory. Takes no lock. Exits 1 if a FILE is not safe." },
+	{ "status", cmd_status, "[--config FILE] [--runtime-dir DIR] [--json] [--] [NAME|PATH]",
+	  "Lists every lock of every host, or those of one name or path: its holders as the\n"
+	  "kernels there show them, waiters in order (those in a kernel's queue first), and\n"
+	  "what of a host's cover lies idle. KIND is flock, record (fcntl, lockf) or ofd\n"
+	  "(F_OFD_SETLK). RANGE is START-END of a record lock, in bytes from the file's\n"
+	  "beginning, END not included; EOF: however long the file gets. What a host covers\n"
+	  "but nobody has locked is one line, from the first such part to the last one.\n"
 	  "AGE is that of the wait, or the longest the hold can have lasted: since its\n"
-	  "process asked for it, or else since this host was given the cover.\n"
+	  "process asked for it, or else since this host was given the cover; it is not\n"
+	  "known of most record locks, and of an idle cover it is since that has grown last.\n"
 	  "LEASE is what is left of the host's. A host that does not answer in half a\n"
 	  "second is named; in brackets then: who asked for its cover, perhaps not its holder.\n"
-	  "--json prints one object {agent, store, hosts, locks}; bytes that are no UTF-8\n"
-	  "become U+FFFD there, with the name again as name_hex." },
+	  "A ? is somebody who was not found, such as a process of another pid namespace.\n"
+	  "--json prints one object {agent, store, hosts, locks}; start and end there are\n"
+	  "offsets, end null for EOF; bytes that are no UTF-8 become U+FFFD, with the\n"
+	  "name again as name_hex." },
 	{ "version", cmd_version, "", "Prints the version." },
 	{ "help", cmd_help, "[COMMAND]", "Prints this list, or the usage of one command." },
 };
 
 static const struct { int code; const char *meaning; } codes[] = {
-	{ EXIT_DONE, "done; check: every path is managed" },
-	{ EXIT_NO, "check: a path is not managed; init: the store has data already" },
+	{ EXIT_DONE, "done; check: every path is managed; doctor: every file is safe" },
+	{ EXIT_NO, "check: a path is not managed; doctor: a file is not safe; init: the store has data already" },
 	{ EXIT_USAGE, "a mistake on the command line" },
 	{ EXIT_TROUBLE, "configuration, runtime directory, agent or store" },
 	{ EXIT_UNPROTECTED, "run: the command cannot be protected" },

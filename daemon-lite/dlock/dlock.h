@@ -11,7 +11,7 @@
 /* Exit codes; the list in `dlock help` is made from them. */
 enum exit_code {
 	EXIT_DONE = 0,
-	EXIT_NO = 1,		/* check: not managed; init: the store has data already */
+	EXIT_NO = 1,		/* check: not managed; doctor: not safe; init: the store has data already */
 	EXIT_USAGE = 120,
 	EXIT_TROUBLE = 121,	/* configuration, runtime directory, agent or store */
 	EXIT_UNPROTECTED = 122,	/* run: the command cannot be protected */
@@ -55,6 +55,7 @@ void setting_free(struct setting *setting);
 int cmd_init(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_check(int argc, char **argv);
+int cmd_doctor(int argc, char **argv);
 int cmd_status(int argc, char **argv);
 
 #endif

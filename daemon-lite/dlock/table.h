@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#define TABLE_COLUMNS 10
+#define TABLE_COLUMNS 12
 
 struct table {			/* zeroed, with `columns` set, = empty */
 	size_t columns;

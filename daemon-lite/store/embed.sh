@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Turns the Lua scripts of a folder into one C file on standard output:
 #   embed.sh daemon-lite/store/lua > build/lua_scripts.c
-# A script is its lines, in which a line --#NAME (common, plain, rules, pump, recall, hosts) stands for
+# A script is its lines, in which a line --#NAME (common, plain, spans, rules, recall, change, pump, hosts) stands for
 # NAME.lua; without a --#common, that comes behind the first line.
 # The order is that of enum lua_script_id in lua_scripts.h.
 set -eu
@@ -11,7 +11,7 @@ dir=${1:?usage: embed.sh DIRECTORY}
 names="init attach leave acquire withdraw giveback busy renew expire endgrace reassert status ask tell"
 tab=$(printf '\t')
 
-for name in $names common plain rules pump recall hosts; do
+for name in $names common plain spans rules change pump recall hosts; do
 	[ -r "$dir/$name.lua" ] || { echo "embed.sh: $dir/$name.lua cannot be read" >&2; exit 1; }
 done
 
@@ -29,7 +29,7 @@ for name in $names; do
 		grep -q '^--#common$' "$dir/$name.lua" || echo '--#common'
 		tail -n +2 "$dir/$name.lua"
 	} | awk -v dir="$dir" '
-		/^--#(common|plain|rules|pump|recall|hosts)$/ {
+		/^--#(common|plain|spans|rules|change|pump|recall|hosts)$/ {
 			file = dir "/" substr($0, 4) ".lua"
 			while ((getline line < file) > 0)
 				print line

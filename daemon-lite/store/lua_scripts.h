@@ -2,7 +2,7 @@
 /*
  * The Lua scripts of the store, embedded at build time by embed.sh: each is the
  * shebang line of lua/NAME.lua, then lua/common.lua, then the rest of the file,
- * with lua/rules.lua, pump.lua, recall.lua and hosts.lua where it says so.
+ * with lua/spans.lua, rules.lua and the other parts of the rules where it says so.
  * docs/PROTOCOL.md says what each takes and answers.
  */
 #ifndef DLOCK_LUA_SCRIPTS_H

@@ -37,6 +37,12 @@ void redis_session_refused(struct store *store, enum redis_answer answer, const 
 			  store->name_space, header->text, store->config_file, store->ttl_ms);
 		redis_session_unusable(store, STORE_REFUSED, text);
 		return;
+	case ANSWER_PROTO:
+		redis_say(text, sizeof(text), "namespace %s on Redis at %s was made by a version of dlockshim with another protocol (%s): stop all agents, "
+			  "empty the namespace (its keys begin with %s) and run `dlock init`",
+			  store->name_space, redis_label(store), header->text, store->shared->prefix);
+		redis_session_unusable(store, STORE_REFUSED, text);
+		return;
 	case ANSWER_RETRY:
 		redis_say(text, sizeof(text), "Redis at %s cannot serve at present: %s", redis_label(store), header->text);
 		break;

@@ -33,8 +33,21 @@ void redis_op_free(struct redis_op *op)
 {
 	if (!op)
 		return;
-	free(op->covers);
+	free(op->spans);
+	free(op->claims);
 	free(op);
+}
+
+bool redis_op_spans(struct redis_op *op, const struct lock_span *spans, size_t count)
+{
+	if (!count)
+		return true;
+	op->spans = calloc(count, sizeof(*spans));
+	if (!op->spans)
+		return false;
+	memcpy(op->spans, spans, count * sizeof(*spans));
+	op->span_count = count;
+	return true;
 }
 
 static void list_append(struct store *store, struct redis_op *op)
@@ -70,6 +83,7 @@ static void sent_append(struct store *store, struct redis_op *op)
 	else
 		store->sent_first = op;
 	store->sent_last = op;
+	store->sent_count++;
 }
 
 /* --- sending --- */
@@ -97,11 +111,13 @@ static void put(struct store *store, struct redis_op *op)
 
 	switch (op->script) {
 	case LUA_ACQUIRE:
-		put_begin(store, op, 5);
+		put_begin(store, op, 7);
 		redis_buf_text(out, op->key);
 		redis_buf_u64(out, op->req);
+		redis_buf_offset(out, op->at.start);
+		redis_buf_offset(out, op->at.end);
 		redis_buf_u64(out, op->mode);
-		redis_buf_text(out, op->try ? "1" : "0");
+		redis_buf_u64(out, op->flags);
 		redis_buf_text(out, op->text);
 		break;
 	case LUA_WITHDRAW:
@@ -110,10 +126,9 @@ static void put(struct store *store, struct redis_op *op)
 		redis_buf_u64(out, op->req);
 		break;
 	case LUA_GIVEBACK:
-		put_begin(store, op, 3);
+		put_begin(store, op, 2);
 		redis_buf_text(out, op->key);
-		redis_buf_u64(out, op->mode);
-		redis_buf_u64(out, op->fence);
+		redis_buf_spans(out, op->spans, op->span_count);
 		break;
 	case LUA_BUSY:
 		put_begin(store, op, 3);
@@ -122,15 +137,16 @@ static void put(struct store *store, struct redis_op *op)
 		redis_buf_u64(out, op->req);
 		break;
 	case LUA_ASK:
-		put_begin(store, op, 2);
+		put_begin(store, op, 3);
 		redis_buf_u64(out, op->req);
 		redis_buf_text(out, op->key);
+		redis_buf_text(out, op->text);
 		break;
 	case LUA_TELL:
 		put_begin(store, op, 5);
 		redis_buf_text(out, op->key);
 		redis_buf_u64(out, op->req);
-		redis_buf_u64(out, op->fence);
+		redis_buf_u64(out, op->part);
 		redis_buf_u64(out, op->last);
 		redis_buf_text(out, op->text);
 		break;
@@ -150,22 +166,38 @@ void redis_ops_control(struct store *store, struct redis_op *op, size_t extra)
 	put_begin(store, op, extra);
 }
 
+/*
+ * Redis carries out all commands that it has read of one connection before it looks at the
+ * next one. So no more than these are under way: the renewals, this host's and all others', come
+ * in between.
+ */
+#define UNANSWERED_MAX 8
+
+static void send_more(struct store *store)
+{
+	bool any = false;
+
+	/* Those that have been sent are in front. */
+	for (struct redis_op *op = store->ops_first; op && store->sent_count < UNANSWERED_MAX; op = op->next) {
+		if (op->sent)
+			continue;
+		put(store, op);
+		any = true;
+	}
+	if (any)
+		redis_conn_flush(&store->cmd);
+}
+
 void redis_ops_add(struct store *store, struct redis_op *op)
 {
 	list_append(store, op);
-	if (store->phase == PHASE_STANDING && store->cmd.up) {
-		put(store, op);
-		redis_conn_flush(&store->cmd);
-	}
+	if (store->phase == PHASE_STANDING && store->cmd.up)
+		send_more(store);
 }
 
 void redis_ops_flush(struct store *store)
 {
-	struct redis_op *op;
-
-	for (op = store->ops_first; op; op = op->next)
-		if (!op->sent)
-			put(store, op);
+	send_more(store);
 	redis_conn_flush(&store->cmd);
 }
 
@@ -222,6 +254,7 @@ void redis_ops_unsend(struct store *store)
 	struct redis_op *op = store->sent_first, *next;
 
 	store->sent_first = store->sent_last = NULL;
+	store->sent_count = 0;
 	for (; op; op = next) {
 		next = op->next_sent;
 		op->sent = op->full = false;
@@ -270,54 +303,53 @@ void redis_ops_free(struct store *store)
 
 /* --- answers --- */
 
-static bool take_mode(const struct redis_value *reply, size_t i, enum lock_mode *ret_mode)
+/* A cover, and who waits for parts of it: what both a grant and a give-back are answered with. 0, -EPROTO or -ENOMEM. */
+static int answered_spans(struct store *store, const struct redis_op *op, const struct redis_value *reply)
 {
-	uint64_t mode;
+	struct redis_spans cover = { 0 }, waiting = { 0 };
+	int err = redis_spans_item(reply, ANSWER_ITEMS + 1, SPANS_COVER, &cover);
 
-	if (!redis_value_u64(reply, i, &mode) || mode > MODE_EX)
-		return false;
-	*ret_mode = (enum lock_mode)mode;
-	return true;
+	if (!err)
+		err = redis_spans_item(reply, ANSWER_ITEMS + 2, SPANS_WAITING, &waiting);
+	if (!err && op->script == LUA_GIVEBACK)
+		store->events.cover(store->arg, op->key, cover.at, cover.count, waiting.at, waiting.count);
+	else if (!err && redis_spans_granted(&cover))
+		store->events.granted(store->arg, op->key, op->req, cover.at, cover.count, waiting.at, waiting.count);
+	else if (!err)
+		err = -EPROTO;
+	redis_spans_free(&cover);
+	redis_spans_free(&waiting);
+	return err;
 }
 
-/* False if the answer has not the form that it should have. */
-static bool answered(struct store *store, const struct redis_op *op, const struct redis_value *reply)
+/* -EPROTO: the answer has not the form that it should have. */
+static int answered(struct store *store, const struct redis_op *op, const struct redis_value *reply)
 {
 	const struct store_events *events = &store->events;
 	const char *verdict = redis_value_text(reply, ANSWER_ITEMS);
-	enum lock_mode mode, waiting;
-	uint64_t fence;
 
 	if (!verdict)
-		return false;
+		return -EPROTO;
 	switch (op->script) {
 	case LUA_ACQUIRE:
 		if (!strcmp(verdict, "queued")) {
 			events->queued(store->arg, op->key, op->req, op->again);
-			return true;
+			return 0;
 		}
 		if (!strcmp(verdict, "busy")) {
 			events->busy(store->arg, op->key, op->req);
-			return true;
+			return 0;
 		}
-		if (strcmp(verdict, "granted") != 0 || !take_mode(reply, ANSWER_ITEMS + 1, &mode) ||
-		    !redis_value_u64(reply, ANSWER_ITEMS + 2, &fence) || !take_mode(reply, ANSWER_ITEMS + 3, &waiting))
-			return false;
-		events->granted(store->arg, op->key, op->req, mode, fence, waiting);
-		return true;
+		return strcmp(verdict, "granted") ? -EPROTO : answered_spans(store, op, reply);
 	case LUA_GIVEBACK:
-		if (!take_mode(reply, ANSWER_ITEMS + 1, &mode) || !redis_value_u64(reply, ANSWER_ITEMS + 2, &fence) ||
-		    !take_mode(reply, ANSWER_ITEMS + 3, &waiting))
-			return false;
-		events->cover(store->arg, op->key, mode, fence, waiting);
-		return true;
+		return strcmp(verdict, "cover") ? -EPROTO : answered_spans(store, op, reply);
 	case LUA_ASK:
 		for (size_t i = ANSWER_ITEMS + 1; i < reply->count; i++)
 			if (redis_value_text(reply, i))
 				events->reached(store->arg, op->req, redis_value_text(reply, i), 0);
-		return true;
+		return 0;
 	default:
-		return true;
+		return 0;
 	}
 }
 
@@ -354,6 +386,7 @@ static struct redis_op *sent_pop(struct store *store)
 		store->sent_first = op->next_sent;
 		if (!store->sent_first)
 			store->sent_last = NULL;
+		store->sent_count--;
 		op->sent = false;
 	}
 	return op;
@@ -363,6 +396,7 @@ static void op_answered(struct store *store, struct redis_op *op, const struct r
 {
 	struct redis_header header;
 	enum redis_answer answer = redis_script_answer(value, &header);
+	int err;
 
 	if (op->dropped) {
 		redis_op_free(op);
@@ -383,7 +417,10 @@ static void op_answered(struct store *store, struct redis_op *op, const struct r
 	case ANSWER_OK:
 		list_remove(store, op);
 		redis_session_seen(store, &header);
-		if (!answered(store, op, value))
+		err = answered(store, op, value);
+		if (err == -ENOMEM)
+			failed(store, op, "out of memory");
+		else if (err)
 			failed(store, op, "the store's answer has another form than expected; is another version of dlockshim using it?");
 		end_momentary(store, op, 0);
 		break;
@@ -422,6 +459,8 @@ void redis_ops_value(struct redis_conn *conn, const struct redis_value *value)
 	}
 	if (!op->control) {
 		op_answered(store, op, value);
+		if (store->phase == PHASE_STANDING && conn->up)
+			send_more(store);
 		return;
 	}
 	answer = redis_script_answer(value, &header);

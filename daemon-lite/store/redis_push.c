@@ -7,6 +7,7 @@
  * asked for, which brings what is missing. Of another incarnation: void.
  * Number 0: a host's question or answer to another one, kept nowhere and never repeated.
  */
+#include <errno.h>
 #include <string.h>
 
 #include "../log.h"
@@ -46,55 +47,68 @@ static bool number(const struct message *message, size_t i, uint64_t *ret_number
 	return i < message->count && redis_parse_u64(message->field[i], message->len[i], ret_number);
 }
 
-static bool mode(const struct message *message, size_t i, enum lock_mode *ret_mode)
-{
-	uint64_t value;
+/* What a message says, read before it counts as handled. */
+struct push {
+	char kind;
+	const char *key, *host;
+	uint64_t req;
+	struct redis_spans cover, waiting;	/* T: what is wanted, in waiting */
+};
 
-	if (!number(message, i, &value) || value > MODE_EX)
-		return false;
-	*ret_mode = (enum lock_mode)value;
-	return true;
+static int spans(const struct message *message, size_t i, enum redis_spans_kind kind, struct redis_spans *ret_spans)
+{
+	return i < message->count ? redis_spans_parse(message->field[i], message->len[i], kind, ret_spans) : -EPROTO;
 }
 
-/* False if it has not the form that it should have. */
-static bool deliver(struct store *store, const struct message *message)
+/* 0, -EPROTO (it has not the form that it should have) or -ENOMEM. push was zeroed, and has to be freed either way. */
+static int read_push(const struct message *message, struct push *push)
+{
+	int err;
+
+	if (message->count < 5 || message->len[2] != 1)
+		return -EPROTO;
+	push->kind = message->field[2][0];
+	push->key = message->field[3];
+	switch (push->kind) {
+	case 'G':
+		if (message->count != 7 || !number(message, 4, &push->req))
+			return -EPROTO;
+		err = spans(message, 5, SPANS_COVER, &push->cover);
+		if (!err && !redis_spans_granted(&push->cover))
+			err = -EPROTO;
+		return err ? err : spans(message, 6, SPANS_WAITING, &push->waiting);
+	case 'R':
+		err = message->count == 5 ? spans(message, 4, SPANS_WAITING, &push->waiting) : -EPROTO;
+		return !err && !push->waiting.count ? -EPROTO : err;
+	case 'T':
+		if (message->count != 7 || !number(message, 6, &push->req))
+			return -EPROTO;
+		push->host = message->field[5];
+		err = spans(message, 4, SPANS_WAITING, &push->waiting);
+		return !err && push->waiting.count != 1 ? -EPROTO : err;
+	case 'B':
+		return message->count == 5 && number(message, 4, &push->req) ? 0 : -EPROTO;
+	default:
+		return -EPROTO;
+	}
+}
+
+static void deliver(struct store *store, const struct push *push)
 {
 	const struct store_events *events = &store->events;
-	enum lock_mode held, waiting;
-	uint64_t req, fence;
-	const char *key;
 
-	if (message->count < 4 || message->len[2] != 1)
-		return false;
-	key = message->field[3];
-	switch (message->field[2][0]) {
+	switch (push->kind) {
 	case 'G':
-		if (!number(message, 4, &req) || !mode(message, 5, &held) || !number(message, 6, &fence) || !mode(message, 7, &waiting))
-			return false;
-		events->granted(store->arg, key, req, held, fence, waiting);
-		return true;
-	case 'C':
-		if (!mode(message, 4, &held) || !number(message, 5, &fence) || !mode(message, 6, &waiting))
-			return false;
-		events->granted(store->arg, key, 0, held, fence, waiting);
-		return true;
+		events->granted(store->arg, push->key, push->req, push->cover.at, push->cover.count, push->waiting.at, push->waiting.count);
+		break;
 	case 'R':
-		if (!number(message, 4, &fence) || !mode(message, 5, &held))
-			return false;
-		events->recall(store->arg, key, fence, held);
-		return true;
+		events->recall(store->arg, push->key, push->waiting.at, push->waiting.count);
+		break;
 	case 'T':
-		if (!number(message, 4, &fence) || !mode(message, 5, &held) || !number(message, 7, &req))
-			return false;
-		events->try(store->arg, key, fence, held, message->field[6], req);
-		return true;
-	case 'B':
-		if (!number(message, 4, &req))
-			return false;
-		events->busy(store->arg, key, req);
-		return true;
+		events->try(store->arg, push->key, push->waiting.at, push->host, push->req);
+		break;
 	default:
-		return false;
+		events->busy(store->arg, push->key, push->req);
 	}
 }
 
@@ -107,7 +121,9 @@ static bool deliver_talk(struct store *store, const struct message *message)
 		return false;
 	switch (message->field[2][0]) {
 	case 'D':
-		events->asked(store->arg, message->field[3], nonce, message->field[5]);
+		if (message->count != 7)
+			return false;
+		events->asked(store->arg, message->field[3], nonce, message->field[5], message->field[6]);
 		return true;
 	case 'A':
 		if (message->count != 8 || !number(message, 5, &part) || !number(message, 6, &last) || last > TELL_CUT)
@@ -119,37 +135,49 @@ static bool deliver_talk(struct store *store, const struct message *message)
 	}
 }
 
-/* Returns the message's number, 0 if it is none of this session's. */
-static uint64_t handle(struct store *store, const struct redis_value *value, bool pushed)
+/* *ret_seq: the message's number, 0 if it is none of this session's. False: out of memory, it is still to be handled. */
+static bool handle(struct store *store, const struct redis_value *value, bool pushed, uint64_t *ret_seq)
 {
 	struct message message;
+	struct push push = { 0 };
 	uint64_t seen = atomic_load(&store->shared->seen), seq;
+	int err;
 
+	*ret_seq = 0;
 	if (value->type != VALUE_STRING || !split(value, &message) || !number(&message, 0, &seq) || message.count < 3) {
 		log_warn("a message from the store has another form than expected and is ignored");
-		return 0;
+		return true;
 	}
 	if (!store->has_session || store->phase == PHASE_LOST || strcmp(message.field[1], store->inc) != 0)
-		return 0;
+		return true;
 	if (seq == 0 && pushed && !deliver_talk(store, &message))
 		log_warn("a message from another host has another form than expected and is ignored");
+	*ret_seq = seq;
 	if (seq <= seen)
-		return seq;
-	if (seq == seen + 1)
-		atomic_store(&store->shared->seen, seq);
-	else if (pushed)
-		redis_renewal_poll(store->renewal);
-	if (!deliver(store, &message))
-		log_warn("a message from the store has another form than expected and is ignored");
-	return seq;
+		return true;
+	err = read_push(&message, &push);
+	if (err != -ENOMEM) {
+		if (seq == seen + 1)
+			atomic_store(&store->shared->seen, seq);
+		else if (pushed)
+			redis_renewal_poll(store->renewal);
+		if (!err)
+			deliver(store, &push);
+		else
+			log_warn("a message from the store has another form than expected and is ignored");
+	}
+	redis_spans_free(&push.cover);
+	redis_spans_free(&push.waiting);
+	return err != -ENOMEM;
 }
 
 void redis_push_value(struct redis_conn *conn, const struct redis_value *value)
 {
 	const char *kind = redis_value_text(value, 0);
+	uint64_t seq;
 
-	if (kind && !strcmp(kind, "message") && value->count == 3 && value->items[2])
-		handle(conn->arg, value->items[2], true);
+	if (kind && !strcmp(kind, "message") && value->count == 3 && value->items[2] && !handle(conn->arg, value->items[2], true, &seq))
+		log_error("out of memory: a message from the store waits for the next renewal");
 }
 
 void redis_push_open_messages(struct store *store, const struct redis_value *reply)
@@ -162,7 +190,10 @@ void redis_push_open_messages(struct store *store, const struct redis_value *rep
 	for (size_t i = 0; i < count && ANSWER_ITEMS + 3 + i < reply->count; i++) {
 		const struct redis_value *item = reply->items[ANSWER_ITEMS + 3 + i];
 
-		seq = item ? handle(store, item, false) : 0;
+		if (!item)
+			continue;
+		if (!handle(store, item, false, &seq))
+			break;
 		if (store->session_serial != serial || !store->has_session)
 			return;
 		if (seq > last)

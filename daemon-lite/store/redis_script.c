@@ -70,6 +70,7 @@ enum redis_answer redis_script_answer(const struct redis_value *reply, struct re
 		{ "role", ANSWER_ROLE }, { "ttl", ANSWER_TTL }, { "inc", ANSWER_INC }, { "token", ANSWER_TOKEN },
 		{ "gen", ANSWER_GEN }, { "confirm", ANSWER_CONFIRM }, { "nograce", ANSWER_NOGRACE },
 		{ "conflict", ANSWER_CONFLICT }, { "exists", ANSWER_EXISTS },
+		{ "proto", ANSWER_PROTO },
 	};
 	const char *word, *inc, *text;
 	bool refused;

@@ -31,6 +31,7 @@ void redis_script_begin(struct redis_buf *out, enum lua_script_id script, const 
 enum redis_answer {
 	ANSWER_OK,		/* the script's own items begin at item 3 */
 	ANSWER_ROLE, ANSWER_TTL, ANSWER_INC, ANSWER_TOKEN, ANSWER_GEN, ANSWER_CONFIRM, ANSWER_NOGRACE, ANSWER_CONFLICT, ANSWER_EXISTS,
+	ANSWER_PROTO,
 	ANSWER_NOSCRIPT,	/* send it again with the full text */
 	ANSWER_RETRY,		/* the server cannot answer now (loading, busy, read-only…): connect again later */
 	ANSWER_DENIED,		/* no permission: what to do is in text */

@@ -24,6 +24,7 @@
 
 #define MS 1000000ull
 #define SETTLED_NS (1000 * MS)
+#define COVERS_AT (ANSWER_ITEMS + 5)	/* in the reply of attach: the first cover */
 
 /* --- what the agent is told --- */
 
@@ -133,6 +134,7 @@ void redis_session_lost(struct store *store, const char *why)
 	store->session_serial = 0;
 	store->has_session = false;
 	store->needs_reassert = false;
+	store->inherited_good_ns = 0;
 	store->leave_first = true;
 	store->inc[0] = '\0';
 	store->gen = 0;
@@ -275,24 +277,37 @@ static void attach_refused_token(struct store *store)
  * connection is known to nobody here: asked again, the request may have to wait
  * behind others who wait for just that cover.
  */
-static void tell_covers(const struct redis_value *reply, void *arg,
-			void (*tell)(void *arg, const char *key, enum lock_mode mode, uint64_t fence))
+static bool tell_covers(struct store *store, const struct redis_value *reply, bool resumed)
 {
-	uint64_t mode, fence;
-
-	for (size_t i = ANSWER_ITEMS + 5; i + 2 < reply->count; i += 3) {
+	for (size_t i = COVERS_AT; i + 1 < reply->count; i += 2) {
 		const char *key = redis_value_text(reply, i);
+		struct redis_spans spans;
 
-		if (key && redis_value_u64(reply, i + 1, &mode) && mode <= MODE_EX && redis_value_u64(reply, i + 2, &fence))
-			tell(arg, key, (enum lock_mode)mode, fence);
+		if (redis_spans_item(reply, i + 1, SPANS_COVER, &spans) < 0) {
+			redis_session_unusable(store, STORE_CONNECTING, "out of memory");
+			return false;
+		}
+		if (resumed)
+			store->events.resumed(store->arg, key, spans.at, spans.count);
+		else	/* who waits for it comes as a recall */
+			store->events.cover(store->arg, key, spans.at, spans.count, NULL, 0);
+		redis_spans_free(&spans);
 	}
+	return true;
 }
 
-static void tell_cover(void *arg, const char *key, enum lock_mode mode, uint64_t fence)
+/* Looked at before anything is told: half of a host's covers would be taken for all of them. */
+static bool covers_valid(const struct redis_value *reply)
 {
-	const struct store *store = arg;
+	if (reply->count < COVERS_AT || (reply->count - COVERS_AT) % 2)
+		return false;
+	for (size_t i = COVERS_AT; i < reply->count; i += 2) {
+		const char *key = redis_value_text(reply, i), *spans = redis_value_text(reply, i + 1);
 
-	store->events.cover(store->arg, key, mode, fence, MODE_NONE);	/* who waits for it comes as a recall */
+		if (!key || !spans || !redis_spans_valid(spans, reply->items[i + 1]->len, SPANS_COVER))
+			return false;
+	}
+	return true;
 }
 
 static void attach_in_session(struct store *store, bool joined, bool confirmed, const struct redis_header *header,
@@ -307,10 +322,8 @@ static void attach_in_session(struct store *store, bool joined, bool confirmed, 
 		redis_session_lost(store, "this host's session has expired in the store: it was silent for longer than the lease time");
 	else if (lease.last_good_ns && loop_now_ns() >= lease.kill_ns)
 		redis_session_lost(store, "the lease could not be renewed before its deadline");
-	else {
-		tell_covers(reply, store, tell_cover);
+	else if (tell_covers(store, reply, false))
 		redis_session_enter(store, header, 0);
-	}
 }
 
 /* Whether covers that an earlier agent left may be claimed from a store that forgot. */
@@ -325,7 +338,7 @@ static bool inherits_lease(const struct store *store)
 static void attach_first(struct store *store, bool joined, bool confirmed, const struct redis_header *header,
 			 const struct redis_value *reply, uint64_t sent_ns)
 {
-	uint64_t seq = 0, mode, fence;
+	uint64_t seq = 0;
 
 	redis_value_u64(reply, ANSWER_ITEMS + 3, &seq);
 	atomic_store(&store->shared->seen, seq);
@@ -340,16 +353,17 @@ static void attach_first(struct store *store, bool joined, bool confirmed, const
 		return;
 	}
 	store->leave_first = false;
-	if (!confirmed && reply->count > ANSWER_ITEMS + 5 && !inherits_lease(store)) {
+	/* What is held here by the word of that session, nobody but the kernel knows any more; others may be granted it. */
+	if (joined && store->inherited_good_ns) {
+		redis_session_lost(store, "the store does not know the session of the agent before this one any more");
+		return;
+	}
+	if (!confirmed && reply->count > COVERS_AT && !inherits_lease(store)) {
 		redis_session_lost(store, "the store has forgotten what this host held before its agent started again, and the lease is over");
 		return;
 	}
-	for (size_t i = ANSWER_ITEMS + 5; i + 2 < reply->count; i += 3) {
-		const char *key = redis_value_text(reply, i);
-
-		if (key && redis_value_u64(reply, i + 1, &mode) && mode <= MODE_EX && redis_value_u64(reply, i + 2, &fence))
-			store->events.resumed(store->arg, key, (enum lock_mode)mode, fence);
-	}
+	if (!tell_covers(store, reply, true))
+		return;
 	if (confirmed)
 		redis_session_enter(store, header, joined ? sent_ns : 0);
 	else
@@ -372,7 +386,8 @@ static void attached(struct store *store, struct redis_op *op, enum redis_answer
 		return;
 	}
 	verdict = redis_value_text(reply, ANSWER_ITEMS);
-	if (!verdict || !redis_value_u64(reply, ANSWER_ITEMS + 1, &store->gen) || !redis_value_u64(reply, ANSWER_ITEMS + 2, &confirmed)) {
+	if (!verdict || !redis_value_u64(reply, ANSWER_ITEMS + 1, &store->gen) || !redis_value_u64(reply, ANSWER_ITEMS + 2, &confirmed) ||
+	    !covers_valid(reply)) {
 		redis_session_unusable(store, STORE_REFUSED, "the store's answer to `attach` has another form than expected; is another version of dlockshim using it?");
 		return;
 	}

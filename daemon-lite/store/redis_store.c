@@ -212,14 +212,16 @@ static void add(struct store *store, struct redis_op *op)
 		log_error("out of memory: an operation is lost");
 }
 
-void store_acquire(struct store *store, const char *key, uint64_t req, enum lock_mode mode, bool try, const char *info)
+void store_acquire(struct store *store, const char *key, uint64_t req, struct extent at, enum lock_mode mode, unsigned flags,
+		   const char *info)
 {
 	struct redis_op *op = redis_op_new(LUA_ACQUIRE, key, info);
 
 	if (op) {
 		op->req = req;
+		op->at = at;
 		op->mode = mode;
-		op->try = try;
+		op->flags = flags;
 	}
 	add(store, op);
 }
@@ -233,13 +235,13 @@ void store_withdraw(struct store *store, const char *key, uint64_t req)
 	add(store, op);
 }
 
-void store_give_back(struct store *store, const char *key, enum lock_mode keep, uint64_t fence)
+void store_give_back(struct store *store, const char *key, const struct lock_span *parts, size_t part_count)
 {
 	struct redis_op *op = redis_op_new(LUA_GIVEBACK, key, NULL);
 
-	if (op) {
-		op->mode = keep;
-		op->fence = fence;
+	if (op && !redis_op_spans(op, parts, part_count)) {
+		redis_op_free(op);
+		op = NULL;
 	}
 	add(store, op);
 }
@@ -289,9 +291,9 @@ void store_status(struct store *store, void *call, const char *key)
 	ask_now(store, op);
 }
 
-void store_ask(struct store *store, uint64_t nonce, const char *key)
+void store_ask(struct store *store, uint64_t nonce, const char *key, const char *question)
 {
-	struct redis_op *op = redis_op_new(LUA_ASK, key ? key : "", NULL);
+	struct redis_op *op = redis_op_new(LUA_ASK, key ? key : "", question);
 
 	if (!op)
 		return;
@@ -309,7 +311,7 @@ void store_tell(struct store *store, const char *host, uint64_t nonce, uint64_t 
 	if (!op)
 		return;
 	op->req = nonce;
-	op->fence = part;
+	op->part = part;
 	op->last = last;
 	redis_ops_add(store, op);
 }

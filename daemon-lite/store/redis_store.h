@@ -22,6 +22,7 @@
 #include "redis_renew.h"
 #include "redis_script.h"
 #include "redis_shared.h"
+#include "redis_spans.h"
 #include "store.h"
 
 enum redis_phase {
@@ -46,17 +47,21 @@ struct redis_op {
 	bool sent, full;		/* full: with the script's text */
 	bool again;			/* sent more than once */
 	bool dropped;			/* on the wire, nobody cares for the answer */
-	bool try;
 	bool one_key;			/* status: of this lock only */
-	enum lock_mode mode;		/* acquire: wanted; giveback: kept */
-	uint64_t req, fence;		/* ask, tell: nonce, and the number of the part */
+	enum lock_mode mode;		/* acquire: what is wanted … */
+	struct extent at;		/* … where … */
+	unsigned flags;			/* … and how, STORE_* */
+	uint64_t req;			/* ask, tell: the nonce */
+	uint64_t part;			/* tell */
 	uint64_t sent_ns;
 	void *call;			/* status */
 	enum store_last last;		/* tell */
 	char *key;
-	char *text;			/* acquire: info; busy: host; tell: what (the host is in key) */
-	char *covers;			/* reassert: a byte of mode and a key with its NUL for each */
-	size_t cover_count;
+	char *text;			/* acquire: info; busy: host; ask: question; tell: what (the host is in key) */
+	struct lock_span *spans;	/* giveback: the parts; reassert: those of all locks, one lock after the other */
+	size_t span_count;
+	struct store_cover *claims;	/* reassert: the locks, in order, without info */
+	size_t claim_count;
 };
 
 struct store {
@@ -107,6 +112,7 @@ struct store {
 	/* operations */
 	struct redis_op *ops_first, *ops_last;
 	struct redis_op *sent_first, *sent_last;
+	unsigned sent_count;
 	uint64_t suspect_ns;		/* when the oldest on the wire was sent, as of the last good renewal; 0: none */
 	struct redis_op *idle;		/* status and ask while there is no connection; next */
 	struct loop_timer idle_timer;
@@ -148,6 +154,7 @@ void redis_session_reassert(struct store *store, const char *inc);
 /* redis_ops.c */
 struct redis_op *redis_op_new(enum lua_script_id script, const char *key, const char *text);
 void redis_op_free(struct redis_op *op);
+bool redis_op_spans(struct redis_op *op, const struct lock_span *spans, size_t count);	/* keeps a copy; false without memory */
 void redis_ops_add(struct store *store, struct redis_op *op);	/* queued, and sent if the session stands */
 void redis_ops_control(struct store *store, struct redis_op *op, size_t extra);	/* begins a command of the session; its arguments follow, then redis_conn_flush */
 void redis_ops_flush(struct store *store);	/* sends everything that waits, in order */

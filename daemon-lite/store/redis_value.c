@@ -219,7 +219,7 @@ void redis_buf_free(struct redis_buf *buf)
 	*buf = (struct redis_buf){ 0 };
 }
 
-static char *buf_room(struct redis_buf *buf, size_t room)
+static char *grow(struct redis_buf *buf, size_t room)
 {
 	size_t size = buf->size ? buf->size : 1024;
 	char *data;
@@ -240,23 +240,30 @@ static char *buf_room(struct redis_buf *buf, size_t room)
 
 void redis_buf_command(struct redis_buf *buf, size_t argc)
 {
-	char *at = buf_room(buf, 32);
+	char *at = grow(buf, 32);
 
 	if (at)
 		buf->len += (size_t)sprintf(at, "*%zu\r\n", argc);
 }
 
-void redis_buf_arg(struct redis_buf *buf, const char *arg, size_t len)
+char *redis_buf_room(struct redis_buf *buf, size_t len)
 {
-	char *at = buf_room(buf, len + 32);
-	int head;
+	char *at = grow(buf, len + 32);
 
 	if (!at)
-		return;
-	head = sprintf(at, "$%zu\r\n", len);
-	memcpy(at + head, arg, len);
-	memcpy(at + head + len, "\r\n", 2);
-	buf->len += (size_t)head + len + 2;
+		return NULL;
+	at += sprintf(at, "$%zu\r\n", len);
+	memcpy(at + len, "\r\n", 2);
+	buf->len = (size_t)(at + len + 2 - buf->data);
+	return at;
+}
+
+void redis_buf_arg(struct redis_buf *buf, const char *arg, size_t len)
+{
+	char *at = redis_buf_room(buf, len);
+
+	if (at)
+		memcpy(at, arg, len);
 }
 
 void redis_buf_text(struct redis_buf *buf, const char *arg)

@@ -48,6 +48,8 @@ struct redis_buf {		/* zeroed = empty */
 void redis_buf_free(struct redis_buf *buf);
 void redis_buf_command(struct redis_buf *buf, size_t argc);	/* then exactly argc of these: */
 void redis_buf_arg(struct redis_buf *buf, const char *arg, size_t len);
+/* An argument whose len bytes the caller writes, before the next call: where to, NULL without memory. */
+char *redis_buf_room(struct redis_buf *buf, size_t len);
 void redis_buf_text(struct redis_buf *buf, const char *arg);
 void redis_buf_u64(struct redis_buf *buf, uint64_t arg);
 

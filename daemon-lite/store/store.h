@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "../../shim/extent.h"
 #include "../../shim/mode.h"
 
 struct config;
@@ -29,18 +30,23 @@ enum store_state {
 	STORE_GRACE,		/* the session stands, nothing new is granted; text says why and how long */
 };
 
-struct store_cover {		/* one entry of a complete state */
+/* How a request is made. */
+#define STORE_TRY 1u	/* never waits for anybody but the hosts that cover */
+#define STORE_PASS 2u	/* does not wait behind waiting requests of other hosts, only for covers (its owner holds what they may wait for) */
+
+struct store_cover {		/* one lock of a complete state */
 	const char *key;
-	enum lock_mode mode;
-	uint64_t fence;
+	const struct lock_span *spans;	/* by start, disjoint */
+	size_t span_count;
 	const char *info;
 };
 
 struct store_request {
 	const char *key;
 	uint64_t req;
+	struct extent at;
 	enum lock_mode mode;
-	bool try;
+	unsigned flags;		/* STORE_* */
 	const char *info;
 };
 
@@ -53,31 +59,39 @@ enum store_last {	/* of a part of an answer */
 /* Events. `arg` is what was given to store_new. Strings live only for the call. */
 struct store_events {
 	void (*state)(void *arg, enum store_state state, const char *text);
-	/* Answers to acquire, also by push or from a renewal; may come twice, late, out of order. key as asked. req 0: the cover changed without a request. */
-	void (*granted)(void *arg, const char *key, uint64_t req, enum lock_mode mode, uint64_t fence, enum lock_mode waiting);
+	/*
+	 * Answers to acquire, also by push or from a renewal; may come twice, late, out of order. key as asked. spans: the host's whole cover
+	 * within what was granted (at least what was asked for), all under one new fence. waiting: what blocking requests of other
+	 * hosts want that conflicts with it, cut to the spans, each with the span's fence: as a recall that comes with the grant.
+	 */
+	void (*granted)(void *arg, const char *key, uint64_t req, const struct lock_span *spans, size_t span_count,
+			const struct lock_span *waiting, size_t waiting_count);
 	/* again: it was sent more than once; if it was granted before, this one waits for nobody. */
 	void (*queued)(void *arg, const char *key, uint64_t req, bool again);
 	void (*busy)(void *arg, const char *key, uint64_t req);
 	/* The store could not do it (wrong type of key, out of memory…): the request failed. req 0: it was a giveback. */
 	void (*failed)(void *arg, const char *key, uint64_t req, const char *text);
-	/* Another host wants mode; fence is that of the cover meant. */
-	void (*recall)(void *arg, const char *key, uint64_t fence, enum lock_mode mode);
-	void (*try)(void *arg, const char *key, uint64_t fence, enum lock_mode mode, const char *host, uint64_t req);
-	/* The cover the store has for this host now: the reply of a giveback (mode, fence 0 0 when none), and for each cover after a new connection. */
-	void (*cover)(void *arg, const char *key, enum lock_mode mode, uint64_t fence, enum lock_mode waiting);
-	/* The session was resumed after a restart of the agent: a cover the store has for this host. Before the state event. */
-	void (*resumed)(void *arg, const char *key, enum lock_mode mode, uint64_t fence);
+	/* Other hosts want these parts in these modes; each lies within one part of this host's cover, whose fence it names. */
+	void (*recall)(void *arg, const char *key, const struct lock_span *waiting, size_t waiting_count);
+	/* The same for a try, which wants to be answered; its fence is the highest of this host's parts that it conflicts with. */
+	void (*try)(void *arg, const char *key, const struct lock_span *wanted, const char *host, uint64_t req);
+	/* The cover the store has for this host now: the reply of a giveback (within the parts that were given back; none, if nothing is left there), and
+	 * for each lock after a new connection (then all of it). Each span has its own fence. */
+	void (*cover)(void *arg, const char *key, const struct lock_span *spans, size_t span_count,
+		      const struct lock_span *waiting, size_t waiting_count);
+	/* The session was resumed after a restart of the agent: the cover the store has for this host. Before the state event. */
+	void (*resumed)(void *arg, const char *key, const struct lock_span *spans, size_t span_count);
 	/* A new incarnation, grace is on: the agent must call store_reassert with its complete state, from inside this event. */
 	void (*reassert)(void *arg);
-	/* The re-assertion was taken: the new fence of each cover, in the order given. */
-	void (*reasserted)(void *arg, const char *key, enum lock_mode mode, uint64_t fence);
+	/* The re-assertion was taken: the lock's spans with their new fence, in the order given. */
+	void (*reasserted)(void *arg, const char *key, const struct lock_span *spans, size_t span_count);
 	/* The session is gone (expired, or its deadline passed): every cover is lost. The store waits with a new
 	 * session until the agent calls store_rejoin (holders are ended). */
 	void (*lost)(void *arg, const char *why);
 	/* A text answer to store_status; text NULL at the end, err 0 or -errno. */
 	void (*status)(void *arg, void *call, const char *record, size_t len, int err);
-	/* Another host asks what the kernel here shows of this host's covers (key "": of all): answered by store_tell. */
-	void (*asked)(void *arg, const char *host, uint64_t nonce, const char *key);
+	/* Another host asks what the kernel here shows of this host's covers (key "": of all): answered by store_tell. question: see store_ask. */
+	void (*asked)(void *arg, const char *host, uint64_t nonce, const char *key, const char *question);
 	/* What store_ask has reached: one event for each host that listens, then host NULL, err 0 or -errno. */
 	void (*reached)(void *arg, uint64_t nonce, const char *host, int err);
 	/* A part of that host's answer, numbered from 0. The text is as the other host sent it: not to be trusted. */
@@ -111,9 +125,11 @@ void store_lease(const struct store *store, struct store_lease *ret_lease);
 /* Called on the renewal thread right after each good renewal (for the guard's shared page); set before start. */
 void store_on_renewed(struct store *store, void (*fn)(void *arg, const struct store_lease *lease), void *arg);
 
-void store_acquire(struct store *store, const char *key, uint64_t req, enum lock_mode mode, bool try, const char *info);
+void store_acquire(struct store *store, const char *key, uint64_t req, struct extent at, enum lock_mode mode, unsigned flags,
+		   const char *info);
 void store_withdraw(struct store *store, const char *key, uint64_t req);
-void store_give_back(struct store *store, const char *key, enum lock_mode keep, uint64_t fence);
+/* Each part is reduced to its mode (NONE or SH), as far as its cover is not newer than the part's fence. */
+void store_give_back(struct store *store, const char *key, const struct lock_span *parts, size_t part_count);
 void store_busy(struct store *store, const char *key, const char *host, uint64_t req);
 void store_reassert(struct store *store, const struct store_cover *covers, size_t cover_count,
 		    const struct store_request *requests, size_t request_count, uint64_t max_fence);
@@ -126,7 +142,8 @@ void store_status(struct store *store, void *call, const char *key);
  * on the way is not sent again. Answers come as `told` with this nonce. store_tell: text without NULs, at most STORE_TELL_MAX bytes.
  */
 #define STORE_TELL_MAX 32768
-void store_ask(struct store *store, uint64_t nonce, const char *key);
+/* question: "" asks for a look (daemon-lite/look.h); any other text is passed on as it is (no NUL): the agents know what it means. */
+void store_ask(struct store *store, uint64_t nonce, const char *key, const char *question);
 void store_tell(struct store *store, const char *host, uint64_t nonce, uint64_t part, enum store_last last, const char *text);
 
 struct store_host_view { uint64_t unchanged_ms, remaining_ms; };

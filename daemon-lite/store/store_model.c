@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The store's scripts in C, beside those in Lua (the rules of one lock are in
- * store_model_lock.c). It must not do I/O, read a clock, allocate or start
+ * store_model_lock.c and store_model_tell.c). It must not do I/O, read a clock, allocate or start
  * threads. It is not linked into the agent: the tests compare it with the
  * scripts on a real server and explore its interleavings.
  *
@@ -189,12 +189,13 @@ void sm_attach(struct sm_store *s, const struct sm_caller *c, uint32_t newtoken,
 			sm_pump(s, &w);
 			sm_write_lock(s, &w, r);
 		}
-		if (s->cover[key][c->host].mode) {
+		if (sm_has_cover(s, key, c->host)) {
 			r->cover[r->cover_count].key = key;
-			r->cover[r->cover_count].mode = s->cover[key][c->host].mode;
-			r->cover[r->cover_count++].fence = s->cover[key][c->host].fence;
-			if (!s->grace)
-				sm_tell(s, key, c->host, r);
+			sm_cover_spans(s, key, c->host, 0, SM_END, &r->cover[r->cover_count++].spans);
+			/* What a reply said before may have been lost. */
+			memset(s->cover[key][c->host].told, 0, sizeof(s->cover[key][c->host].told));
+			if (!s->grace && SM_HAS(SM_RULE_ATTACH_TELLS))
+				sm_tell(s, &w, c->host, r);
 		}
 	}
 }
@@ -207,40 +208,76 @@ void sm_leave(struct sm_store *s, const struct sm_caller *c, struct sm_reply *r)
 	set_reply(s, r, SM_LEFT);
 }
 
-void sm_acquire(struct sm_store *s, const struct sm_caller *c, uint8_t key, uint32_t req, enum lock_mode mode, bool try, uint8_t info, struct sm_reply *r)
+/* The cover of a lock within [start, end) and what waits for it, as a reply of this kind. */
+static void reply_cover(struct sm_store *s, struct sm_reply *r, enum sm_verb verb, uint8_t key, uint8_t host)
 {
-	struct sm_work w = { .key = key };
+	set_reply(s, r, verb);
+	if (SM_HAS(SM_RULE_WAITING))
+		sm_waiting_for(s, key, host, &r->spans, &r->waiting);
+	if (!s->grace)
+		sm_note_told(s, key, host, &r->waiting);
+}
+
+static void grant(struct sm_store *s, const struct sm_request *q, struct sm_reply *r)
+{
+	struct sm_work w = { .key = q->key };
+	uint8_t start = q->start, end = q->end;
+
+	if (sm_is_alone(s, q->key, q->host) || !SM_HAS(SM_RULE_GROW_ALONE)) {
+		start = 0;
+		end = SM_END;
+	}
+	sm_raise_cover(s, &w, q, start, end);
+	sm_write_lock(s, &w, r);
+	sm_cover_spans(s, q->key, q->host, start, end, &r->spans);
+	reply_cover(s, r, SM_GRANTED, q->key, q->host);
+}
+
+/* A request that waits is sent again. */
+static void acquire_again(struct sm_store *s, uint32_t at, uint8_t flags, struct sm_reply *r)
+{
+	struct sm_request *q = &s->queue[at], copy;
+	bool raised = (flags & SM_PASS) && !(q->flags & SM_PASS) && SM_HAS(SM_RULE_PASS_LATE);
+
+	if (raised)
+		q->flags |= SM_PASS;
+	copy = *q;
+	if (raised && !s->grace && !(q->flags & SM_TRY) && !sm_must_wait(s, at, q)) {
+		sm_remove_request(s, at);
+		grant(s, &copy, r);
+		return;
+	}
+	if (!s->grace)
+		sm_recall(s, &copy, true, r);
+	set_reply(s, r, SM_QUEUED);
+}
+
+void sm_acquire(struct sm_store *s, const struct sm_caller *c, uint8_t key, uint32_t req, uint8_t start, uint8_t end,
+		enum lock_mode mode, uint8_t flags, uint8_t info, struct sm_reply *r)
+{
+	struct sm_request q = { .req = req, .host = c->host, .key = key, .start = start, .end = end, .mode = (uint8_t)mode,
+				.flags = flags, .info = info };
 	int at;
 
 	if (!enter(s, c, r))
 		return;
 	at = sm_find_request(s, key, c->host, req);
 	if (at >= 0) {
-		if (!s->grace)
-			sm_recall(s, &s->queue[at], true, r);
-		set_reply(s, r, SM_QUEUED);
+		acquire_again(s, (uint32_t)at, flags, r);
 		return;
 	}
-	if (s->grace && try) {
+	if (s->grace && (flags & SM_TRY)) {
 		set_reply(s, r, SM_BUSY);
 		return;
 	}
-	if (s->grace || sm_cover_conflicts(s, key, c->host, mode) ||
-	    ((!try || !SM_HAS(SM_RULE_TRY_COVERS)) && sm_queue_conflicts(s, s->queue_count, key, c->host, mode))) {
-		struct sm_request q = { .ticket = ++s->ticket, .req = req, .host = c->host, .key = key,
-					.mode = (uint8_t)mode, .try = try, .info = info };
-
-		if (sm_add_request(s, q) && !s->grace)
-			sm_recall(s, &q, false, r);
-		set_reply(s, r, SM_QUEUED);
+	if (!s->grace && !sm_must_wait(s, s->queue_count, &q)) {
+		grant(s, &q, r);
 		return;
 	}
-	sm_raise_cover(s, &w, c->host, (uint8_t)mode, info);
-	sm_write_lock(s, &w, r);
-	set_reply(s, r, SM_GRANTED);
-	r->mode = s->cover[key][c->host].mode;
-	r->fence = s->cover[key][c->host].fence;
-	r->waiting = s->cover[key][c->host].told;
+	q.ticket = ++s->ticket;
+	if (sm_add_request(s, q) && !s->grace)
+		sm_recall(s, &q, false, r);
+	set_reply(s, r, SM_QUEUED);
 }
 
 void sm_withdraw(struct sm_store *s, const struct sm_caller *c, uint8_t key, uint32_t req, struct sm_reply *r)
@@ -260,27 +297,47 @@ void sm_withdraw(struct sm_store *s, const struct sm_caller *c, uint8_t key, uin
 	set_reply(s, r, SM_WITHDRAWN);
 }
 
-void sm_giveback(struct sm_store *s, const struct sm_caller *c, uint8_t key, enum lock_mode keep, uint32_t fence, struct sm_reply *r)
+/* Whether a part of this fence reduces what has that one. */
+static bool fence_allows(uint32_t part, uint32_t cover)
+{
+	if (cover > part)
+		return !SM_HAS(SM_RULE_FENCE);
+	return cover == part || SM_HAS(SM_RULE_LOWER_FENCE);
+}
+
+void sm_giveback(struct sm_store *s, const struct sm_caller *c, uint8_t key, const struct sm_span *parts, uint32_t part_count,
+		 struct sm_reply *r)
 {
 	struct sm_cover *cover = &s->cover[key][c->host];
 	struct sm_work w = { .key = key };
+	bool changed = false, within[SM_END] = { false };
+	struct sm_cover only;	/* what of it lies within the parts */
 
 	if (!enter(s, c, r))
 		return;
-	if (cover->mode && (cover->fence == fence || !SM_HAS(SM_RULE_FENCE)) && (keep == MODE_NONE || (keep == MODE_SH && cover->mode == MODE_EX))) {
-		if (keep == MODE_NONE) {
-			sm_drop_cover(s, key, c->host);
-		} else {
-			cover->mode = MODE_SH;
-			sm_need_fence(&w, c->host);
+	for (uint32_t i = 0; i < part_count; i++)
+		for (uint8_t p = parts[i].start; p < parts[i].end; p++) {
+			within[p] = true;
+			if (!cover->mode[p] || !fence_allows(parts[i].fence, cover->fence[p]))
+				continue;
+			if (parts[i].mode == MODE_NONE) {
+				sm_clear_point(s, key, c->host, p);
+				changed = true;
+			} else if (cover->mode[p] == MODE_EX) {
+				sm_set_point(s, &w, c->host, p, MODE_SH);
+				changed = true;
+			}
 		}
+	if (changed) {
 		sm_pump(s, &w);
 		sm_write_lock(s, &w, r);
 	}
-	set_reply(s, r, SM_COVER);
-	r->mode = cover->mode;
-	r->fence = cover->fence;
-	r->waiting = sm_waiting_for(s, key, c->host);
+	only = *cover;
+	for (uint8_t p = 0; p < SM_END; p++)
+		if (!within[p])
+			only.mode[p] = MODE_NONE;
+	sm_spans_of(&only, 0, SM_END, &r->spans);
+	reply_cover(s, r, SM_COVER, key, c->host);
 }
 
 void sm_busy(struct sm_store *s, const struct sm_caller *c, uint8_t key, uint8_t host, uint32_t req, struct sm_reply *r)
@@ -291,7 +348,7 @@ void sm_busy(struct sm_store *s, const struct sm_caller *c, uint8_t key, uint8_t
 	if (!enter(s, c, r))
 		return;
 	at = sm_find_request(s, key, host, req);
-	if (at >= 0 && s->queue[at].try) {
+	if (at >= 0 && (s->queue[at].flags & SM_TRY)) {
 		w.busy[w.busy_count++] = s->queue[at];
 		sm_remove_request(s, (uint32_t)at);
 		sm_write_lock(s, &w, r);
@@ -350,11 +407,24 @@ void sm_endgrace(struct sm_store *s, const struct sm_caller *c, struct sm_reply 
 		sm_pump(s, &w);
 		sm_write_lock(s, &w, r);
 		for (uint8_t host = 0; host < SM_HOSTS; host++)
-			if (!w.is_fresh[host])
-				sm_tell(s, key, host, r);
+			sm_tell(s, &w, host, r);
 	}
 	set_reply(s, r, SM_ENDED);
 	r->number = 1;
+}
+
+/* Whether a re-asserted cover conflicts with one of a confirmed host. */
+static bool meets_confirmed(const struct sm_store *s, uint8_t host, const struct sm_state_cover *cover)
+{
+	for (uint8_t other = 0; other < SM_HOSTS; other++) {
+		if (other == host || !s->host[other].exists || s->host[other].inc != s->inc)
+			continue;
+		for (uint32_t i = 0; i < cover->spans.count; i++)
+			for (uint8_t p = cover->spans.span[i].start; p < cover->spans.span[i].end; p++)
+				if (mode_conflicts(s->cover[cover->key][other].mode[p], cover->spans.span[i].mode))
+					return true;
+	}
+	return false;
 }
 
 void sm_reassert(struct sm_store *s, const struct sm_caller *c, uint32_t newtoken, uint8_t info, uint32_t maxfence, uint32_t seq,
@@ -378,12 +448,10 @@ void sm_reassert(struct sm_store *s, const struct sm_caller *c, uint32_t newtoke
 		return;
 	}
 	for (unsigned i = 0; i < cover_count; i++)
-		for (uint8_t other = 0; other < SM_HOSTS; other++)
-			if (other != c->host && s->host[other].exists && s->host[other].inc == s->inc &&
-			    mode_conflicts(s->cover[covers[i].key][other].mode, covers[i].mode)) {
-				refuse(s, r, SM_CONFLICT, covers[i].key);
-				return;
-			}
+		if (meets_confirmed(s, c->host, &covers[i])) {
+			refuse(s, r, SM_CONFLICT, covers[i].key);
+			return;
+		}
 	for (uint8_t key = 0; key < SM_KEYS; key++) {
 		sm_drop_cover(s, key, c->host);
 		sm_drop_requests(s, key, c->host);
@@ -408,20 +476,24 @@ void sm_reassert(struct sm_store *s, const struct sm_caller *c, uint32_t newtoke
 	for (unsigned i = 0; i < cover_count; i++) {
 		struct sm_cover *cover = &s->cover[covers[i].key][c->host];
 
-		cover->mode = covers[i].mode;
-		cover->info = covers[i].info;
-		cover->fence = ++s->fence;
+		s->fence++;
+		for (uint32_t k = 0; k < covers[i].spans.count; k++)
+			for (uint8_t p = covers[i].spans.span[k].start; p < covers[i].spans.span[k].end; p++) {
+				cover->mode[p] = covers[i].spans.span[k].mode;
+				cover->fence[p] = s->fence;
+				cover->info = covers[i].info;
+			}
 		r->cover[i].key = covers[i].key;
-		r->cover[i].mode = cover->mode;
-		r->cover[i].fence = cover->fence;
+		r->cover[i].fence = s->fence;
 	}
 	r->cover_count = cover_count;
 	for (unsigned i = 0; i < request_count; i++) {
 		const struct sm_state_request *q = &requests[i];
 
 		s->ticket++;
-		if (!q->try)
+		if (!(q->flags & SM_TRY))
 			sm_add_request(s, (struct sm_request){ .ticket = s->ticket, .req = q->req, .host = c->host, .key = q->key,
-							    .mode = q->mode, .info = q->info });
+							    .start = q->start, .end = q->end, .mode = q->mode,
+							    .flags = q->flags, .info = q->info });
 	}
 }

@@ -23,78 +23,19 @@
 #define COUNT_SECONDS 4
 #define HELD_COVERS 1000
 
-static unsigned missed;
-
-struct series {
-	size_t count, size;
-	uint64_t *ns;
-};
-
-static void add(struct series *series, uint64_t ns)
-{
-	if (series->count == series->size) {
-		series->size = series->size ? 2 * series->size : 4096;
-		series->ns = realloc(series->ns, series->size * sizeof *series->ns);
-		if (!series->ns)
-			bench_fail("no memory");
-	}
-	series->ns[series->count++] = ns;
-}
-
-static void add_samples(struct series *series, unsigned worker)
-{
-	for (uint32_t i = 0; i < bench_memory()->samples[worker]; i++)
-		add(series, bench_memory()->sample_ns[worker][i]);
-}
-
-static int compare(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
-static double quantile_us(struct series *series, double q)
-{
-	if (!series->count)
-		return 0;
-	qsort(series->ns, series->count, sizeof *series->ns, compare);
-	return (double)series->ns[(size_t)(q * (double)(series->count - 1))] / 1000;
-}
-
-static void row(const char *what, double value, const char *unit, bool at_least, double goal, const char *more)
-{
-	bool ok = at_least ? value >= goal : value <= goal;
-
-	missed += !ok;
-	printf("  %-58s %9.2f %-10s %s %-8g %-7s %s\n", what, value, unit, at_least ? ">=" : "<=", goal, ok ? "ok" : "MISSED", more);
-	fflush(stdout);
-}
-
-static const char *text(char *buf, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static const char *text(char *buf, size_t size, const char *format, ...)
-{
-	__builtin_va_list args;
-
-	__builtin_va_start(args, format);
-	vsnprintf(buf, size, format, args);
-	__builtin_va_end(args);
-	return buf;
-}
-
 /* --- prices of single calls --- */
 
 static struct series ping, raw_pair, stat_call, link_call, again, fresh, from_other, free_pair, free_raw;
 
-static double measure_prices(struct bench_host hosts[2], struct bench_store *store)
+static double measure_prices(struct bench_host hosts[2], struct bench_store *store, double *ret_look)
 {
 	struct bench_worker a, b, bare, unruled;
 	char locks[2][300], free_dir[300], more[160];
 	double unit, look;
 
 	for (int i = 0; i < 2; i++)
-		text(locks[i], sizeof locks[i], "%s/locks", hosts[i].dir);
-	text(free_dir, sizeof free_dir, "%s/free", hosts[0].dir);
+		bench_text(locks[i], sizeof locks[i], "%s/locks", hosts[i].dir);
+	bench_text(free_dir, sizeof free_dir, "%s/free", hosts[0].dir);
 	bench_worker_start(&a, &hosts[0], locks[0], 0);
 	bench_worker_start(&b, &hosts[1], locks[1], 1);
 	bench_worker_start(&bare, NULL, free_dir, 2);
@@ -110,53 +51,54 @@ static double measure_prices(struct bench_host hosts[2], struct bench_store *sto
 		char prefix[32];
 
 		for (int i = 0; i < 200; i++)
-			add(&ping, bench_store_ping_ns(store));
+			series_add(&ping, bench_store_ping_ns(store));
 		bench_do(&bare, BENCH_RAW, 0, 200, "");
-		add_samples(&raw_pair, 2);
+		series_add_samples(&raw_pair, 2);
 		bench_do(&bare, BENCH_FSTAT, 0, 200, "");
-		add_samples(&stat_call, 2);
+		series_add_samples(&stat_call, 2);
 		bench_do(&bare, BENCH_READLINK, 0, 200, "");
-		add_samples(&link_call, 2);
+		series_add_samples(&link_call, 2);
 
 		bench_do(&a, BENCH_OPEN, 0, 1, "again");
 		bench_do(&a, BENCH_PAIRS, 0, 2, "");
 		bench_do(&a, BENCH_PAIRS, 0, 100, "");
-		add_samples(&again, 0);
+		series_add_samples(&again, 0);
 
 		snprintf(prefix, sizeof prefix, "fresh%u-", round);
 		bench_do(&a, BENCH_OPEN, 0, PER_ROUND, prefix);
 		bench_do(&a, BENCH_EACH, 0, PER_ROUND, "");
-		add_samples(&fresh, 0);
+		series_add_samples(&fresh, 0);
 
 		snprintf(prefix, sizeof prefix, "other%u-", round);
 		bench_do(&b, BENCH_OPEN, 0, PER_ROUND, prefix);
 		bench_do(&b, BENCH_EACH, 0, PER_ROUND, "");
 		bench_do(&a, BENCH_OPEN, 0, PER_ROUND, prefix);
 		bench_do(&a, BENCH_EACH, 0, PER_ROUND, "");
-		add_samples(&from_other, 0);
+		series_add_samples(&from_other, 0);
 
 		bench_do(&unruled, BENCH_PAIRS, 0, 200, "");
-		add_samples(&free_pair, 3);
+		series_add_samples(&free_pair, 3);
 		bench_do(&unruled, BENCH_RAW, 0, 200, "");
-		add_samples(&free_raw, 3);
+		series_add_samples(&free_raw, 3);
 	}
-	unit = quantile_us(&ping, 0.5);
-	look = quantile_us(&stat_call, 0.5) + quantile_us(&link_call, 0.5);
+	unit = series_us(&ping, 0.5);
+	look = series_us(&stat_call, 0.5) + series_us(&link_call, 0.5);
 	printf("floors (medians): PING %.1f us (p90 %.1f), flock pair %.2f us, fstat %.2f us, readlink of /proc/self/fd %.2f us\n\n",
-	       unit, quantile_us(&ping, 0.9), quantile_us(&raw_pair, 0.5), quantile_us(&stat_call, 0.5), quantile_us(&link_call, 0.5));
-	row("(1) lock+unlock of a name this host had last", quantile_us(&again, 0.5) / unit, "PING", false, 1.5,
-	    text(more, sizeof more, "%.1f us, p90 %.1f", quantile_us(&again, 0.5), quantile_us(&again, 0.9)));
-	row("(2) lock+unlock of a name nobody had", quantile_us(&fresh, 0.5) / unit, "PING", false, 3.5,
-	    text(more, sizeof more, "%.1f us, p90 %.1f", quantile_us(&fresh, 0.5), quantile_us(&fresh, 0.9)));
-	row("(3) lock+unlock of a name another host had last, idle", quantile_us(&from_other, 0.5) / unit, "PING", false, 6,
-	    text(more, sizeof more, "%.1f us, p90 %.1f", quantile_us(&from_other, 0.5), quantile_us(&from_other, 0.9)));
-	row("(6) a path no rule names, above the kernel's own call", (quantile_us(&free_pair, 0.5) - quantile_us(&free_raw, 0.5)) / 2 / look, "stat+link",
-	    false, 1, text(more, sizeof more, "%.2f us a call above %.2f, fstat+readlink %.2f us",
-			   (quantile_us(&free_pair, 0.5) - quantile_us(&free_raw, 0.5)) / 2, quantile_us(&free_raw, 0.5) / 2, look));
+	       unit, series_us(&ping, 0.9), series_us(&raw_pair, 0.5), series_us(&stat_call, 0.5), series_us(&link_call, 0.5));
+	bench_row("(1) lock+unlock of a name this host had last", series_us(&again, 0.5) / unit, "PING", false, 1.5,
+	    bench_text(more, sizeof more, "%.1f us, p90 %.1f", series_us(&again, 0.5), series_us(&again, 0.9)));
+	bench_row("(2) lock+unlock of a name nobody had", series_us(&fresh, 0.5) / unit, "PING", false, 3.5,
+	    bench_text(more, sizeof more, "%.1f us, p90 %.1f", series_us(&fresh, 0.5), series_us(&fresh, 0.9)));
+	bench_row("(3) lock+unlock of a name another host had last, idle", series_us(&from_other, 0.5) / unit, "PING", false, 6,
+	    bench_text(more, sizeof more, "%.1f us, p90 %.1f", series_us(&from_other, 0.5), series_us(&from_other, 0.9)));
+	bench_row("(6) a path no rule names, above the kernel's own call", (series_us(&free_pair, 0.5) - series_us(&free_raw, 0.5)) / 2 / look, "stat+link",
+	    false, 1, bench_text(more, sizeof more, "%.2f us a call above %.2f, fstat+readlink %.2f us",
+			   (series_us(&free_pair, 0.5) - series_us(&free_raw, 0.5)) / 2, series_us(&free_raw, 0.5) / 2, look));
 	bench_worker_stop(&a);
 	bench_worker_stop(&b);
 	bench_worker_stop(&bare);
 	bench_worker_stop(&unruled);
+	*ret_look = look;
 	return unit;
 }
 
@@ -169,7 +111,7 @@ static void run_eight(struct bench_host *hosts, unsigned host_count, enum bench_
 	char locks[2][300];
 
 	for (unsigned i = 0; i < host_count; i++)
-		text(locks[i], sizeof locks[i], "%s/locks", hosts[i].dir);
+		bench_text(locks[i], sizeof locks[i], "%s/locks", hosts[i].dir);
 	for (unsigned i = 0; i < BENCH_WORKERS; i++) {
 		bench_worker_start(&workers[i], &hosts[i % host_count], locks[i % host_count], i);
 		bench_do(&workers[i], BENCH_OPEN, 0, 1, prefix);
@@ -224,17 +166,17 @@ static void measure_hand_over(struct bench_host hosts[2], struct bench_store *st
 		uint64_t gap = turn->acquired_ns - before->released_ns;
 
 		n_across += other;
-		add(&all, gap);
-		add(other ? &across : &within, gap);
+		series_add(&all, gap);
+		series_add(other ? &across : &within, gap);
 	}
-	row("(4) hand-over, 2 hosts, 8 processes, 5 s: median gap", quantile_us(&all, 0.5) / unit, "PING", false, 5,
-	    text(more, sizeof more, "aim 3.5; %.1f us, p90 %.1f, %u turns", quantile_us(&all, 0.5), quantile_us(&all, 0.9), turns));
+	bench_row("(4) hand-over, 2 hosts, 8 processes, 5 s: median gap", series_us(&all, 0.5) / unit, "PING", false, 5,
+	    bench_text(more, sizeof more, "aim 3.5; %.1f us, p90 %.1f, %u turns", series_us(&all, 0.5), series_us(&all, 0.9), turns));
 	printf("      across hosts: %u turns, median %.2f PING, p90 %.2f; within a host: %u turns, median %.2f PING, p90 %.2f\n", n_across,
-	       quantile_us(&across, 0.5) / unit, quantile_us(&across, 0.9) / unit, turns - n_across,
-	       quantile_us(&within, 0.5) / unit, quantile_us(&within, 0.9) / unit);
+	       series_us(&across, 0.5) / unit, series_us(&across, 0.9) / unit, turns - n_across,
+	       series_us(&within, 0.5) / unit, series_us(&within, 0.9) / unit);
 	ratio = shares(list, sizeof list);
-	row("    shares of the processes, largest / smallest", ratio, "", false, 1.3, list);
-	row("    overlaps seen inside the lock", atomic_load(&memory->overlaps), "", false, 0, "");
+	bench_row("    shares of the processes, largest / smallest", ratio, "", false, 1.3, list);
+	bench_row("    overlaps seen inside the lock", atomic_load(&memory->overlaps), "", false, 0, "");
 	printf("      scripts per turn %.2f, per turn across hosts %.2f; pushes per turn across hosts %.2f; INFO commandstats:\n",
 	       turns ? (double)scripts / turns : 0, n_across ? (double)scripts / n_across : 0, n_across ? (double)publishes / n_across : 0);
 	bench_store_print_stats(store);
@@ -255,8 +197,8 @@ static void measure_counter(struct bench_host *host, struct bench_store *store)
 		bench_fail("%s cannot be read", path);
 	fclose(in);
 	shares(list, sizeof list);
-	row("(5) 8 processes on one host: increments a second", (double)sum / COUNT_SECONDS, "/s", true, 15000, text(more, sizeof more, "shares %s", list));
-	row("    increments lost", (double)sum - atof(number), "", false, 0, "");
+	bench_row("(5) 8 processes on one host: increments a second", (double)sum / COUNT_SECONDS, "/s", true, 15000, bench_text(more, sizeof more, "shares %s", list));
+	bench_row("    increments lost", (double)sum - atof(number), "", false, 0, "");
 }
 
 static void measure_renewals(void)
@@ -268,14 +210,14 @@ static void measure_renewals(void)
 	const unsigned seconds = 5;
 
 	bench_host_start(&host, "R", "renewals", "3s");
-	text(locks, sizeof locks, "%s/locks", host.dir);
+	bench_text(locks, sizeof locks, "%s/locks", host.dir);
 	bench_worker_start(&worker, &host, locks, 0);
 	bench_do(&worker, BENCH_OPEN, 0, HELD_COVERS, "held");
 	bench_do(&worker, BENCH_HOLD, 0, HELD_COVERS, "");
 	commands = bench_store_monitor(bench_redis_port(), seconds);
 	/* T/3 is one second. What other hosts of the run sent is counted too: they have ended before. */
-	row("(7) 1,000 covers held by one host: commands per T/3", (double)commands / seconds, "commands", false, 2,
-	    text(more, sizeof more, "%" PRIu64 " in %u s, T 3 s", commands, seconds));
+	bench_row("(7) 1,000 covers held by one host: commands per T/3", (double)commands / seconds, "commands", false, 2,
+	    bench_text(more, sizeof more, "%" PRIu64 " in %u s, T 3 s", commands, seconds));
 	bench_worker_stop(&worker);
 	bench_host_stop(&host);
 }
@@ -333,19 +275,19 @@ static void profile_scripts(struct bench_host hosts[2], struct bench_store *stor
 	char locks[2][300];
 
 	for (unsigned i = 0; i < 2; i++) {
-		text(locks[i], sizeof locks[i], "%s/locks", hosts[i].dir);
+		bench_text(locks[i], sizeof locks[i], "%s/locks", hosts[i].dir);
 		bench_worker_start(&workers[i], &hosts[i], locks[i], i);
 		bench_do(&workers[i], BENCH_OPEN, 0, 500, "scripts");
 	}
 	bench_store_reset_stats(store);
 	bench_do(&workers[0], BENCH_EACH, 0, 500, "");
-	add_samples(&mine, 0);
-	printf("\n500 names nobody had, %.1f us each; in the store:\n", quantile_us(&mine, 0.5));
+	series_add_samples(&mine, 0);
+	printf("\n500 names nobody had, %.1f us each; in the store:\n", series_us(&mine, 0.5));
 	bench_store_print_stats(store);
 	bench_store_reset_stats(store);
 	bench_do(&workers[1], BENCH_EACH, 0, 500, "");
-	add_samples(&other, 1);
-	printf("\n500 names another host had last, %.1f us each; in the store:\n", quantile_us(&other, 0.5));
+	series_add_samples(&other, 1);
+	printf("\n500 names another host had last, %.1f us each; in the store:\n", series_us(&other, 0.5));
 	bench_store_print_stats(store);
 	for (unsigned i = 0; i < 2; i++)
 		bench_worker_stop(&workers[i]);
@@ -357,7 +299,7 @@ static void profile(struct bench_host hosts[2], struct bench_store *store)
 	char locks[300], children[64], line[64] = "";
 	FILE *in;
 
-	text(locks, sizeof locks, "%s/locks", hosts[0].dir);
+	bench_text(locks, sizeof locks, "%s/locks", hosts[0].dir);
 	bench_worker_start(&worker, &hosts[0], locks, 0);
 	bench_do(&worker, BENCH_OPEN, 0, 1, "profile");
 	bench_do(&worker, BENCH_PAIRS, 0, 10, "");
@@ -373,6 +315,7 @@ static void profile(struct bench_host hosts[2], struct bench_store *store)
 		fclose(in);
 	bench_worker_stop(&worker);
 	profile_scripts(hosts, store);
+	profile_records(hosts, store);
 }
 
 int main(int argc, char **argv)
@@ -380,7 +323,7 @@ int main(int argc, char **argv)
 	struct bench_host hosts[2];
 	struct bench_store *store;
 	uint64_t from = bench_now_ns();
-	double unit;
+	double unit, look;
 
 	if (argc < 2 || (argc == 3 && strcmp(argv[2], "--profile") != 0) || argc > 3) {
 		fputs("usage: bench BUILD [--profile]\n", stderr);
@@ -395,7 +338,8 @@ int main(int argc, char **argv)
 	if (argc == 3) {
 		profile(hosts, store);
 	} else {
-		unit = measure_prices(hosts, store);
+		unit = measure_prices(hosts, store, &look);
+		measure_records(hosts, store, unit, look);
 		measure_hand_over(hosts, store, unit);
 		measure_counter(&hosts[0], store);
 	}
@@ -403,7 +347,7 @@ int main(int argc, char **argv)
 		bench_host_stop(&hosts[i]);
 	if (argc == 2) {
 		measure_renewals();
-		printf("\n%u goals missed; %.0f s\n", missed, (double)(bench_now_ns() - from) / 1e9);
+		printf("\n%u goals missed; %.0f s\n", bench_missed(), (double)(bench_now_ns() - from) / 1e9);
 	}
 	bench_store_free(store);
 	bench_cleanup();

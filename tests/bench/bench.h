@@ -9,6 +9,8 @@
 #define DLOCK_BENCH_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 #include <time.h>
@@ -28,11 +30,21 @@ enum bench_verb {
 	BENCH_READLINK,	/* arg times readlink of /proc/self/fd/N */
 	BENCH_RACE,	/* until `until_ns`: lock, log, unlock */
 	BENCH_COUNT,	/* until `until_ns`: lock, increment the number in the file, unlock */
+	/* Record locks (worker_records.c): arg times, of the ranges and files that the command names; a sample each. */
+	BENCH_RECORD_PAIRS,	/* lock+unlock */
+	BENCH_RECORD_HOLD,	/* locks and keeps */
+	BENCH_RECORD_RAW,	/* lock+unlock by the bare system call */
+	BENCH_RECORD_GET,	/* F_GETLK */
+	BENCH_TRANSACTIONS,	/* the locks of a SQLite transaction on the first file */
+	BENCH_ALTERNATE,	/* the same, taking turns with the worker of the number in `first` */
 };
 
 struct bench_command {
 	uint32_t verb, first, arg, reserved;
 	uint64_t until_ns;
+	/* Number i of a record lock is [start + i * step, … + len) of the file first + i * file_step. */
+	uint64_t start, step, len;
+	uint32_t file_step, shared;	/* shared: a read lock */
 	char prefix[32];
 };
 
@@ -46,7 +58,8 @@ struct bench_shared {
 	_Atomic uint32_t turns;
 	_Atomic uint32_t inside;	/* workers inside the lock: more than one is an overlap */
 	_Atomic uint32_t overlaps;
-	uint64_t count[BENCH_WORKERS];	/* increments or turns */
+	_Atomic uint32_t turn_of;	/* BENCH_ALTERNATE: the worker whose turn it is; a futex */
+	uint64_t count[BENCH_WORKERS];	/* increments, turns, or record locks that were refused and tried again */
 	uint32_t samples[BENCH_WORKERS + 1];
 	uint64_t sample_ns[BENCH_WORKERS + 1][BENCH_SAMPLES];
 	struct bench_turn log[BENCH_LOG];
@@ -60,6 +73,31 @@ static inline uint64_t bench_now_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+/* --- report.c: medians and rows --- */
+struct series {
+	size_t count, size;
+	uint64_t *ns;
+};
+
+void series_add(struct series *series, uint64_t ns);
+void series_add_samples(struct series *series, unsigned worker);	/* what the worker's last command measured */
+double series_us(struct series *series, double quantile);
+/* One line of the result: a value beside its goal, or without one. */
+void bench_row(const char *what, double value, const char *unit, bool at_least, double goal, const char *more);
+void bench_row_free(const char *what, double value, const char *unit, const char *more);
+const char *bench_text(char *buf, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
+unsigned bench_missed(void);	/* goals so far */
+
+/* --- worker_records.c, in the worker --- */
+struct bench_self {
+	struct bench_shared *shared;
+	unsigned index;
+	const int *files;
+	void (*add_sample)(uint64_t ns);
+	void (*fail)(const char *what);
+};
+void worker_records(const struct bench_self *self, const struct bench_command *command);
+
 /* --- store.c: the only file with hiredis --- */
 struct bench_store;
 struct bench_store *bench_store_connect(int port);
@@ -69,6 +107,10 @@ void bench_store_reset_stats(struct bench_store *store);
 /* Calls of a command since the reset; "" = of all. */
 uint64_t bench_store_calls(struct bench_store *store, const char *command);
 void bench_store_print_stats(struct bench_store *store);
+/* Scripts of the agents of a namespace since the reset, without renewals. */
+struct bench_scripts { uint64_t all, renewals; };
+void bench_store_scripts_begin(struct bench_store *store, const char *name_space, struct bench_scripts *scripts);
+uint64_t bench_store_scripts(struct bench_store *store, const char *name_space, const struct bench_scripts *begin);
 /* Commands that clients sent (not those inside scripts) in so many seconds, by MONITOR. */
 uint64_t bench_store_monitor(int port, unsigned seconds);
 
@@ -99,5 +141,9 @@ void bench_send(struct bench_worker *worker, const struct bench_command *command
 void bench_wait(struct bench_worker *worker);	/* for the end of the command; fails after 60 s */
 void bench_do(struct bench_worker *worker, enum bench_verb verb, uint32_t first, uint32_t arg, const char *prefix);
 void bench_cleanup(void);
+
+/* --- records.c: the rows of record locks --- */
+void measure_records(struct bench_host hosts[2], struct bench_store *store, double ping_us, double look_us);
+void profile_records(struct bench_host hosts[2], struct bench_store *store);
 
 #endif

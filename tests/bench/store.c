@@ -92,6 +92,34 @@ void bench_store_print_stats(struct bench_store *store)
 	freeReplyObject(reply);
 }
 
+/* Each renewal raises its host's counter by one. */
+static uint64_t renewals(struct bench_store *store, const char *name_space)
+{
+	redisReply *reply = redisCommand(store->redis, "HVALS dlock:{%s/0}:hosts", name_space);
+	uint64_t sum = 0;
+
+	if (!reply || reply->type != REDIS_REPLY_ARRAY)
+		bench_fail("redis HVALS: no hosts");
+	for (size_t i = 0; i < reply->elements; i++)
+		sum += strtoull(reply->element[i]->str, NULL, 10);
+	freeReplyObject(reply);
+	return sum;
+}
+
+void bench_store_scripts_begin(struct bench_store *store, const char *name_space, struct bench_scripts *scripts)
+{
+	scripts->renewals = renewals(store, name_space);
+	scripts->all = bench_store_calls(store, "evalsha");
+}
+
+uint64_t bench_store_scripts(struct bench_store *store, const char *name_space, const struct bench_scripts *begin)
+{
+	uint64_t all = bench_store_calls(store, "evalsha") - begin->all;
+	uint64_t renewed = renewals(store, name_space) - begin->renewals;
+
+	return all > renewed ? all - renewed : 0;
+}
+
 uint64_t bench_store_monitor(int port, unsigned seconds)
 {
 	struct bench_store *store = bench_store_connect(port);

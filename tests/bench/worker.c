@@ -185,6 +185,9 @@ int main(int argc, char **argv)
 		case BENCH_COUNT:
 			count(&command);
 			break;
+		default:
+			worker_records(&(struct bench_self){ shared, self, files, add_sample, fail }, &command);
+			break;
 		}
 		if (write(1, "", 1) != 1)
 			return 1;

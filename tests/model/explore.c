@@ -111,7 +111,7 @@ static void epilogue(struct x_world *w, const struct x_def *def)
 				busy = true;
 	if (busy)
 		return;
-	memset(&w->repeats, 0, 8);
+	memset(&w->repeats, 0, X_FAULTS);
 	for (int i = 0; i < 2 * def->hosts && !w->violation; i++) {
 		struct x_prog *prog = &w->host[i / 2].progs[X_EPILOGUE];
 
@@ -130,7 +130,7 @@ static void epilogue(struct x_world *w, const struct x_def *def)
 /* Looks at a world in which nothing but faults is left. */
 static void at_end(const struct x_world *end, const struct x_def *def, struct x_world *ret_world)
 {
-	*ret_world = *end;
+	x_world_copy(ret_world, end);
 	x_world_check_end(ret_world, def);
 	if (!ret_world->violation)
 		epilogue(ret_world, def);
@@ -182,7 +182,7 @@ void x_search_all(const struct x_def *def, double seconds, struct x_result *ret_
 			trace_of(r, frames, depth);
 			break;
 		}
-		g->world = f->world;
+		x_world_copy(&g->world, &f->world);
 		x_world_do(&g->world, def, f->steps[f->next++]);
 		r->steps++;
 		if (g->world.violation) {
@@ -327,8 +327,10 @@ void x_shrink_and_print(const struct x_def *def, struct x_result *result)
 		for (int p = 0; p < X_PROGS - 1; p++)
 			if (s->script[h][p])
 				printf("host %d program %d: %s\n", h, p, s->script[h][p]);
-	printf("repeats %d breaks %d kills %d interrupts %d idles %d offers %d lapses %d restarts %d%s%s%s%s\n", s->repeats, s->breaks, s->kills,
-	       s->interrupts, s->idles, s->offers, s->lapses, s->restarts, s->standing ? ", standing GOs" : "", s->async_probe ? ", probes take time" : "",
+	printf("repeats %d breaks %d kills %d interrupts %d idles %d offers %d lapses %d restarts %d passes %d%s%s%s%s%s%s%s\n", s->repeats, s->breaks, s->kills,
+	       s->interrupts, s->idles, s->offers, s->lapses, s->restarts, s->passes,
+	       s->records ? s->seen == 0 ? ", record locks" : s->seen == 1 ? ", record locks, wide answers" : ", record locks, changing answers" : "",
+	       s->remote ? ", nobody looks who will wait" : "", s->voids ? ", few voids" : "", s->standing ? ", standing GOs" : "", s->async_probe ? ", probes take time" : "",
 	       s->pushes_in_order ? ", pushes in order" : "", s->sockets_first ? ", sockets first" : "");
 	x_trace = true;
 	replay(def, result, &done, &why);
@@ -339,12 +341,23 @@ void x_shrink_and_print(const struct x_def *def, struct x_result *result)
 
 /* ---- random scenarios ---- */
 
-void x_scenario_random(uint64_t seed, int hosts, int progs, struct x_scenario *ret_scenario, struct x_text *ret_text)
+static void add_word(char *text, const char *word, int desc, bool records, uint64_t *seed)
+{
+	int start = (int)(x_random(seed) % X_POINTS), end = start + 1 + (int)(x_random(seed) % (uint64_t)(X_POINTS - start));
+
+	if (records && x_random(seed) % 6)
+		sprintf(text + strlen(text), "%s%d:%d%d ", word, desc, start, end);
+	else
+		sprintf(text + strlen(text), "%s%d ", word, desc);
+}
+
+void x_scenario_random(uint64_t seed, int hosts, int progs, bool records, struct x_scenario *ret_scenario, struct x_text *ret_text)
 {
 	struct x_scenario *s = ret_scenario;
 
 	memset(s, 0, sizeof *s);
 	s->name = "random";
+	s->records = records;
 	for (int h = 0; h < hosts; h++) {
 		int n = 1 + (int)(x_random(&seed) % (uint64_t)progs);
 
@@ -354,18 +367,18 @@ void x_scenario_random(uint64_t seed, int hosts, int progs, struct x_scenario *r
 			int ops = 1 + (int)(x_random(&seed) % 5);
 			/* Mostly a description of its own; at times one shared with the neighbour. A program with two would
 			 * deadlock with itself, which is right and shows nothing. */
-			int desc = p % 3;
+			int desc = p % X_DESCS;
 
 			if (p && x_random(&seed) % 4 == 0)
 				desc = p - 1;
 			text[0] = '\0';
 			for (int i = 0; i < ops; i++)
-				sprintf(text + strlen(text), "%s%d ", words[x_random(&seed) % 8], desc);
+				add_word(text, words[x_random(&seed) % 8], desc, records, &seed);
 			/* Nested readers: a second shared lock on another description while the first is held. */
 			if (x_random(&seed) % 6 == 0)
-				sprintf(text, "s%d s%d u%d u%d", desc, (desc + 1) % 3, (desc + 1) % 3, desc);
+				sprintf(text, "s%d s%d u%d u%d", desc, (desc + 1) % X_DESCS, (desc + 1) % X_DESCS, desc);
 			if (x_random(&seed) % 12 == 0)
-				strcat(text, "hold");
+				strcat(text, " hold");
 			s->script[h][p] = text;
 		}
 	}
@@ -377,6 +390,10 @@ void x_scenario_random(uint64_t seed, int hosts, int progs, struct x_scenario *r
 	s->offers = x_random(&seed) % 2;
 	s->lapses = x_random(&seed) % 4 == 0;
 	s->restarts = x_random(&seed) % 3 == 0;
+	s->passes = records && x_random(&seed) % 3 == 0;
+	s->seen = records ? x_random(&seed) % 3 : 0;
+	s->remote = records && x_random(&seed) % 4 == 0;
+	s->voids = records && x_random(&seed) % 4 == 0;
 	s->async_probe = x_random(&seed) % 4 == 0;
 	s->pushes_in_order = x_random(&seed) % 4 == 0;
 	s->sockets_first = x_random(&seed) % 2;

@@ -25,8 +25,8 @@ void x_search_walks(const struct x_def *def, uint64_t seed, uint64_t walks, doub
 /* Leaves out of the trace what the violation does not need, and prints it with the scenario. */
 void x_shrink_and_print(const struct x_def *def, struct x_result *result);
 /* A scenario made of random scripts and faults; the strings live in `ret_text`. */
-struct x_text { char script[X_HOSTS][X_PROGS - 1][48]; };
-void x_scenario_random(uint64_t seed, int hosts, int progs, struct x_scenario *ret_scenario, struct x_text *ret_text);
+struct x_text { char script[X_HOSTS][X_PROGS - 1][64]; };
+void x_scenario_random(uint64_t seed, int hosts, int progs, bool records, struct x_scenario *ret_scenario, struct x_text *ret_text);
 uint64_t x_random(uint64_t *state);
 
 #endif

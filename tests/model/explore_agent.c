@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The agent of the explored world: daemon-lite/cover.c between its
- * programs' connections, the kernel and the store.
+ * programs' connections, the kernel (explore_probe.c) and the store.
  */
-#include "explore_world.h"
+#include "explore_agent.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 /* The world that runs; the cover's owner is the host's number. */
 static struct x_world *world;
-static int probes;
+static struct cover live[X_HOSTS];	/* its arrays are kept for the next world */
 
 static int host_of(void *owner)
 {
@@ -27,6 +27,19 @@ struct x_call *x_call_of_id(struct x_world *w, int h, uint64_t id)
 	return &w->host[h].calls[c];
 }
 
+static uint64_t id_of(const struct x_host *host, int c)
+{
+	return (uint64_t)(host->calls[c].attempt << 8 | (c + 1));
+}
+
+static const struct cover_request *request_of(const struct cover *cover, uint64_t id)
+{
+	for (size_t i = 0; i < cover->request_count; i++)
+		if (cover->requests[i].id == id)
+			return &cover->requests[i];
+	return NULL;
+}
+
 static void command(int h, struct x_cmd cmd)
 {
 	struct x_host *host = &world->host[h];
@@ -38,10 +51,32 @@ static void command(int h, struct x_cmd cmd)
 	host->cmds[host->cmd_count++] = cmd;
 }
 
+/* Whether somebody elsewhere is known to wait for what a call wants. */
+static bool stands_behind(const struct cover *cover, const struct x_call *call)
+{
+	struct extent at = x_extent(call->start, call->end);
+
+	for (size_t i = 0; i < cover->recall_count; i++) {
+		const struct lock_span *wanted = &cover->recalls[i].wanted;
+
+		if (cover->recalls[i].dropped || !mode_conflicts(wanted->mode, call->mode) || !extent_overlaps(wanted->at, at))
+			continue;
+		for (size_t k = 0; k < cover->spans.count; k++) {
+			const struct lock_span *span = &cover->spans.at[k];
+
+			if (span->fence == wanted->fence && mode_conflicts(span->mode, wanted->mode) &&
+			    extent_overlaps(span->at, extent_common(wanted->at, at)))
+				return true;
+		}
+	}
+	return false;
+}
+
 static void op_answer(void *owner, uint64_t id, enum cover_answer answer)
 {
 	static const char *const names[] = { "GO", "CHECK", "BUSY" };
 	int h = host_of(owner);
+	const struct cover *cover = &live[h];
 	struct x_call *call = x_call_of_id(world, h, id);
 
 	x_say("host %d agent: answers %s to program %d", h, names[answer], (int)((id & 0xff) - 1) / X_OPS);
@@ -49,8 +84,9 @@ static void op_answer(void *owner, uint64_t id, enum cover_answer answer)
 		x_world_fail(world, X_BROKEN, "an answer to a call that is over");
 		return;
 	}
-	if (answer == ANSWER_GO && call->behind && !call->licensed &&
-	    mode_conflicts(world->host[h].cover.recall, call->mode))
+	if (answer == ANSWER_GO && !cover_suffices(cover, x_extent(call->start, call->end), (enum lock_mode)call->mode))
+		x_world_fail(world, X_BROKEN, "a GO without a cover that suffices");
+	if (answer == ANSWER_GO && call->behind && !call->licensed && !request_of(cover, id)->stake && stands_behind(cover, call))
 		x_world_fail(world, X_OVERTAKEN, "a call got GO without the store, though somebody elsewhere waited before it");
 	if (answer == ANSWER_GO)
 		call->licensed = 1;
@@ -69,16 +105,18 @@ static void op_answer(void *owner, uint64_t id, enum cover_answer answer)
 	call->out = answer == ANSWER_GO ? OUT_GO : OUT_CHECK;
 }
 
-static void op_ask(void *owner, uint64_t id, enum lock_mode mode, bool try)
+static void op_ask(void *owner, uint64_t id, struct extent at, enum lock_mode mode, unsigned flags)
 {
 	int h = host_of(owner);
 	struct x_call *call = x_call_of_id(world, h, id);
+	uint8_t start = x_point(at.start), end = x_point(at.end);
 
-	x_say("host %d agent: asks the store for %s (request %d, %s)", h, x_mode_names[mode], (int)id,
-	      try ? "try" : "blocking");
+	x_say("host %d agent: asks the store for %s of [%d,%d) (request %d, %s%s)", h, x_mode_names[mode], start, end, (int)id,
+	      flags & STORE_TRY ? "try" : "blocking", flags & STORE_PASS ? ", may pass" : "");
 	if (call)
 		call->licensed = 0;
-	command(h, (struct x_cmd){ .kind = VERB_ACQUIRE, .mode = (uint8_t)mode, .try = try, .req = (uint16_t)id });
+	command(h, (struct x_cmd){ .kind = VERB_ACQUIRE, .start = start, .end = end, .mode = (uint8_t)mode,
+				   .flags = (uint8_t)flags, .req = (uint16_t)id });
 }
 
 static void op_withdraw(void *owner, uint64_t id)
@@ -87,13 +125,24 @@ static void op_withdraw(void *owner, uint64_t id)
 	command(host_of(owner), (struct x_cmd){ .kind = VERB_WITHDRAW, .req = (uint16_t)id });
 }
 
-static void op_give_back(void *owner, enum lock_mode keep, uint64_t fence)
+static void op_give_back(void *owner, const struct lock_span *parts, size_t count)
 {
-	x_say("host %d agent: gives back fence %d, keeps %s", host_of(owner), (int)fence, x_mode_names[keep]);
-	/* Whoever gets the cover next may share this very file (two agents on one machine). */
-	if (world->host[host_of(owner)].held[0] != MODE_NONE)
-		x_world_fail(world, X_BROKEN, "gives back before its own lock is gone: a try would be refused by it");
-	command(host_of(owner), (struct x_cmd){ .kind = VERB_GIVE_BACK, .mode = (uint8_t)keep, .fence = (uint8_t)fence });
+	int h = host_of(owner);
+	struct x_cmd cmd = { .kind = VERB_GIVE_BACK };
+
+	if (count > X_SPANS) {
+		x_world_fail(world, X_BROKEN, "gives back more parts than there are points");
+		return;
+	}
+	for (size_t i = 0; i < count; i++) {
+		if (i && parts[i].at.start < parts[i - 1].at.end)
+			x_world_fail(world, X_BROKEN, "gives back parts that are not in order");
+		cmd.parts.at[cmd.parts.count++] = (struct x_span){ x_point(parts[i].at.start), x_point(parts[i].at.end),
+								   (uint8_t)parts[i].mode, (uint8_t)parts[i].fence };
+	}
+	x_say("host %d agent: gives back%s", h, x_list_text(&cmd.parts));
+	x_probe_gives_back(world, h);
+	command(h, cmd);
 }
 
 static void op_busy(void *owner, const char *host, uint64_t req)
@@ -102,44 +151,19 @@ static void op_busy(void *owner, const char *host, uint64_t req)
 	command(host_of(owner), (struct x_cmd){ .kind = VERB_BUSY, .host = (uint8_t)atoi(host), .req = (uint16_t)req });
 }
 
-static void op_probe(void *owner, enum lock_mode want)
+static void op_probe(void *owner)
 {
-	struct x_host *host = &world->host[host_of(owner)];
-
-	if (host->probe != PROBE_NONE || host->helper != HELPER_NONE) {
-		x_world_fail(world, X_BROKEN, "a probe while another one or a helper runs");
-		return;
-	}
-	host->probe = PROBE_ASKED;
-	host->probe_want = (uint8_t)want;
+	x_probe_start(world, host_of(owner), live[host_of(owner)].gentle);
 }
 
-static void op_wait(void *owner, enum lock_mode mode)
+static void op_wait(void *owner, unsigned slot, struct extent at, enum lock_mode mode)
 {
-	struct x_host *host = &world->host[host_of(owner)];
-
-	x_say("host %d agent: a helper waits in the kernel for %s", host_of(owner), x_mode_names[mode]);
-	if (host->helper != HELPER_NONE)
-		x_world_fail(world, X_BROKEN, "a second helper");
-	host->helper = HELPER_WAITS;
-	host->helper_mode = (uint8_t)mode;
-	host->helper_cancelled = 0;
+	x_helper_start(world, host_of(owner), slot, at, mode);
 }
 
-static void op_wait_cancel(void *owner)
+static void op_wait_cancel(void *owner, unsigned slot)
 {
-	struct x_host *host = &world->host[host_of(owner)];
-
-	x_say("host %d agent: interrupts the helper", host_of(owner));
-	if (host->helper == HELPER_NONE || host->helper_cancelled)
-		x_world_fail(world, X_BROKEN, "interrupts no helper");
-	host->helper_cancelled = 1;
-}
-
-static void op_wait_unlock(void *owner)
-{
-	x_say("host %d agent: unlocks its own description", host_of(owner));
-	world->host[host_of(owner)].held[0] = MODE_NONE;
+	x_helper_cancel(world, host_of(owner), slot);
 }
 
 static const struct cover_ops ops = {
@@ -151,38 +175,25 @@ static const struct cover_ops ops = {
 	.probe = op_probe,
 	.wait = op_wait,
 	.wait_cancel = op_wait_cancel,
-	.wait_unlock = op_wait_unlock,
 };
 
-/* Before an event: the cover's pointers are those of another copy of the world. */
-static struct cover *cover_of(struct x_world *w, int h)
+struct cover *x_agent_cover(struct x_world *w, const struct x_def *def, int h)
 {
-	struct x_host *host = &w->host[h];
-
 	world = w;
-	probes = 0;
-	host->cover.ops = &ops;
-	host->cover.owner = (void *)(intptr_t)h;
-	host->cover.requests = host->requests;
-	host->cover.request_cap = X_REQUESTS;
-	host->cover.tries = host->tries;
-	host->cover.try_cap = X_TRIES;
-	return &host->cover;
-}
-
-static enum lock_mode kernel_probe(const struct x_host *host, enum lock_mode want)
-{
-	if (x_kernel_conflict(host, 0, MODE_SH))
-		return MODE_EX;
-	if (want == MODE_EX && x_kernel_conflict(host, 0, MODE_EX))
-		return MODE_SH;
-	return MODE_NONE;
+	live[h].ops = &ops;
+	live[h].owner = (void *)(intptr_t)h;
+	live[h].gentle = def->scenario->records;
+	live[h].voids_max = def->scenario->voids ? def->scenario->voids : X_POINTS;
+	live[h].failed = false;
+	x_cover_unpack(&w->host[h].cover, &live[h]);
+	return &live[h];
 }
 
 /* What programs may lock without asking; those that have seen it otherwise will notice. */
-static void publish(struct x_host *host, const struct x_def *def)
+static void publish(struct x_world *w, const struct x_def *def, int h)
 {
-	uint8_t mode = def->scenario->standing ? (uint8_t)cover_standing(&host->cover) : MODE_NONE;
+	struct x_host *host = &w->host[h];
+	uint8_t mode = def->scenario->standing ? (uint8_t)cover_standing(&live[h]) : MODE_NONE;
 
 	if (mode == host->standing)
 		return;
@@ -192,54 +203,46 @@ static void publish(struct x_host *host, const struct x_def *def)
 			host->calls[c].moved = 1;
 }
 
-/* After an event: what is published, a probe that takes no time. */
-static void settle(struct x_world *w, const struct x_def *def, int h)
+void x_agent_settle(struct x_world *w, const struct x_def *def, int h)
 {
-	struct x_host *host = &w->host[h];
-
-	publish(host, def);	/* closed before the probe */
-	while (!def->scenario->async_probe && host->probe != PROBE_NONE && !w->violation) {
-		enum lock_mode held = kernel_probe(host, host->probe_want);
-
-		x_say("host %d agent: probes with %s: %s is held", h, x_mode_names[host->probe_want], x_mode_names[held]);
-		host->probe = PROBE_NONE;
-		if (++probes > 50)
+	publish(w, def, h);	/* closed before the probe */
+	for (int i = 0; !def->scenario->async_probe && w->host[h].probe != PROBE_NONE && !w->violation; i++) {
+		if (i == 50)
 			x_world_fail(w, X_LIVELOCK, "the agent probes without end");
-		cover_probed(&host->cover, held);
+		x_probe_at_once(w, def, h, &live[h]);
 	}
-	publish(host, def);
-	if (host->cover.fence > 200)
-		x_world_fail(w, X_LIVELOCK, "the cover changes hands without end");
+	publish(w, def, h);
+	x_cover_pack(w, &live[h], &w->host[h].cover);
 }
+
+/* ---- programs ---- */
 
 void x_agent_request(struct x_world *w, const struct x_def *def, int h, int c)
 {
-	struct cover *cover = cover_of(w, h);
+	struct cover *cover = x_agent_cover(w, def, h);
 	struct x_call *call = &w->host[h].calls[c];
 
-	if (cover->request_count == X_REQUESTS) {
-		x_world_fail(w, X_BROKEN, "too many requests for the explorer");
-		return;
-	}
-	call->behind = !call->try && call->mode == MODE_EX && mode_conflicts(cover->recall, cover->mode);
-	cover_request(cover, (uint64_t)(call->attempt << 8 | (c + 1)), call->mode, call->try);
-	settle(w, def, h);
+	call->behind = !call->try && call->mode == MODE_EX && stands_behind(cover, call);
+	cover_request(cover, id_of(&w->host[h], c), x_extent(call->start, call->end), (enum lock_mode)call->mode, call->try);
+	x_agent_settle(w, def, h);
 }
 
 void x_agent_receive(struct x_world *w, const struct x_def *def, int h, int c)
 {
-	struct cover *cover = cover_of(w, h);
+	struct cover *cover = x_agent_cover(w, def, h);
 	struct x_call *call = &w->host[h].calls[c];
-	uint64_t id = (uint64_t)(call->attempt << 8 | (c + 1));
+	uint64_t id = id_of(&w->host[h], c);
 	uint8_t in = call->in[0];
+	enum lock_mode held;
 
 	call->in_count--;
 	memmove(call->in, call->in + 1, sizeof call->in - 1);
 	call->in[sizeof call->in - 1] = 0;
 	switch (in & 3) {
 	case IN_HELD:
-		x_say("host %d agent: reads HELD %s of program %d", h, x_mode_names[in >> 2], c / X_OPS);
-		cover_held(cover, id, (enum lock_mode)(in >> 2));
+		held = !def->scenario->records ? (enum lock_mode)(in >> 2) : in >> 2 ? MODE_SH : MODE_NONE;
+		x_say("host %d agent: reads HELD %s of program %d", h, x_mode_names[held], c / X_OPS);
+		cover_held(cover, id, held);
 		break;
 	case IN_DONE:
 		x_say("host %d agent: reads DONE of program %d", h, c / X_OPS);
@@ -252,48 +255,95 @@ void x_agent_receive(struct x_world *w, const struct x_def *def, int h, int c)
 		memset(call, 0, sizeof *call);
 		break;
 	}
-	settle(w, def, h);
+	x_agent_settle(w, def, h);
+}
+
+bool x_agent_queues(const struct x_host *host, int c)
+{
+	for (int i = 0; i < host->cover.request_count; i++) {
+		const struct x_request *r = &host->cover.requests[i];
+
+		if (r->id == id_of(host, c))
+			return r->state == REQUEST_ASKED && !r->stake && !r->try;
+	}
+	return false;
+}
+
+void x_agent_pass(struct x_world *w, const struct x_def *def, int h, int c)
+{
+	struct cover *cover = x_agent_cover(w, def, h);
+
+	x_say("host %d agent: program %d holds what others may wait for", h, c / X_OPS);
+	cover_pass(cover, id_of(&w->host[h], c));
+	x_agent_settle(w, def, h);
 }
 
 /* The offer is withdrawn; the program, if it still runs, asks anew. */
 void x_agent_offer_over(struct x_world *w, const struct x_def *def, int h, int c)
 {
-	struct cover *cover = cover_of(w, h);
+	struct cover *cover = x_agent_cover(w, def, h);
 	struct x_call *call = &w->host[h].calls[c];
 
 	x_say("host %d agent: program %d does not take its offer; asks anew for it", h, c / X_OPS);
 	call->out = OUT_NOTHING;
 	call->licensed = 0;
-	cover_gone(cover, (uint64_t)(call->attempt << 8 | (c + 1)));
-	settle(w, def, h);
+	cover_gone(cover, id_of(&w->host[h], c));
+	x_agent_settle(w, def, h);
 	call->attempt++;
 	x_agent_request(w, def, h, c);
 }
 
 void x_agent_lapsed(struct x_world *w, const struct x_def *def, int h, int c)
 {
-	struct cover *cover = cover_of(w, h);
-	struct x_call *call = &w->host[h].calls[c];
+	struct cover *cover = x_agent_cover(w, def, h);
 
 	x_say("host %d agent: the GO of program %d counts no more", h, c / X_OPS);
-	call->lapsed = 1;
-	cover_done(cover, (uint64_t)(call->attempt << 8 | (c + 1)));
-	settle(w, def, h);
+	w->host[h].calls[c].lapsed = 1;
+	cover_done(cover, id_of(&w->host[h], c));
+	x_agent_settle(w, def, h);
 }
 
-bool x_agent_stands(struct x_world *w, const struct x_def *def, int h, enum lock_mode mode)
+bool x_agent_stands(struct x_world *w, const struct x_def *def, int h, const struct x_call *call)
 {
-	struct cover *cover = cover_of(w, h);
-	bool yes = cover_stands(cover, mode);
+	struct cover *cover = x_agent_cover(w, def, h);
+	bool yes = cover_stands(cover, x_extent(call->start, call->end), (enum lock_mode)call->mode);
 
-	x_say("host %d agent: a lock taken meanwhile (%s) %s", h, x_mode_names[mode], yes ? "stands" : "must go");
-	(void)def;
+	x_say("host %d agent: a lock taken meanwhile (%s of [%d,%d)) %s", h, x_mode_names[call->mode], call->start, call->end,
+	      yes ? "stands" : "must go");
+	x_cover_pack(w, cover, &w->host[h].cover);
 	return yes;
+}
+
+void x_agent_idle(struct x_world *w, const struct x_def *def, int h)
+{
+	struct cover *cover = x_agent_cover(w, def, h);
+
+	x_say("host %d agent: the cover has lain idle", h);
+	cover_idle(cover);
+	x_agent_settle(w, def, h);
+}
+
+/* ---- the store ---- */
+
+static size_t big_list(const struct x_list *list, struct lock_span spans[X_SPANS])
+{
+	for (int i = 0; i < list->count; i++)
+		spans[i] = (struct lock_span){ x_extent(list->at[i].start, list->at[i].end), (enum lock_mode)list->at[i].mode,
+					       list->at[i].fence };
+	return list->count;
+}
+
+static void granted(struct cover *cover, uint64_t id, const struct x_list *spans, const struct x_list *waiting)
+{
+	struct lock_span a[X_SPANS], b[X_SPANS];
+	size_t n = big_list(spans, a), m = big_list(waiting, b);
+
+	cover_granted(cover, id, a, n, b, m);
 }
 
 void x_agent_reply(struct x_world *w, const struct x_def *def, int h)
 {
-	struct cover *cover = cover_of(w, h);
+	struct cover *cover = x_agent_cover(w, def, h);
 	struct x_host *host = &w->host[h];
 	struct x_cmd cmd = host->cmds[0];
 
@@ -302,9 +352,9 @@ void x_agent_reply(struct x_world *w, const struct x_def *def, int h)
 	memset(&host->cmds[host->cmd_count], 0, sizeof host->cmds[0]);
 	switch (cmd.reply.kind) {
 	case REPLY_GRANTED:
-		x_say("host %d agent: reads the reply to request %d: granted %s, fence %d, waiting %s", h, cmd.req,
-		      x_mode_names[cmd.reply.mode], cmd.reply.fence, x_mode_names[cmd.reply.waiting]);
-		cover_granted(cover, cmd.req, cmd.reply.mode, cmd.reply.fence, cmd.reply.waiting);
+		x_say("host %d agent: reads the reply to request %d: granted%s, waiting%s", h, cmd.req,
+		      x_list_text(&cmd.reply.spans), x_list_text(&cmd.reply.waiting));
+		granted(cover, cmd.req, &cmd.reply.spans, &cmd.reply.waiting);
 		break;
 	case REPLY_QUEUED:
 		cover_queued(cover, cmd.req, cmd.again);
@@ -314,111 +364,53 @@ void x_agent_reply(struct x_world *w, const struct x_def *def, int h)
 		break;
 	case REPLY_COVER:
 	case REPLY_ATTACHED:
-		x_say("host %d agent: reads the reply to its %s: %s, fence %d, waiting %s", h,
-		      cmd.reply.kind == REPLY_COVER ? "give-back" : "attach", x_mode_names[cmd.reply.mode], cmd.reply.fence, x_mode_names[cmd.reply.waiting]);
-		cover_granted(cover, 0, cmd.reply.mode, cmd.reply.fence, cmd.reply.waiting);
+		x_say("host %d agent: reads the reply to its %s:%s, waiting%s", h,
+		      cmd.reply.kind == REPLY_COVER ? "give-back" : "attach", x_list_text(&cmd.reply.spans),
+		      x_list_text(&cmd.reply.waiting));
+		granted(cover, 0, &cmd.reply.spans, &cmd.reply.waiting);
 		break;
 	default:
 		break;
 	}
-	settle(w, def, h);
+	x_agent_settle(w, def, h);
 }
 
 void x_agent_push(struct x_world *w, const struct x_def *def, int h, int i, bool keep)
 {
-	struct cover *cover = cover_of(w, h);
+	struct cover *cover = x_agent_cover(w, def, h);
 	struct x_host *host = &w->host[h];
 	struct x_push push = host->pushes[i];
+	struct lock_span waiting[X_SPANS];
 	char name[COVER_HOST_MAX];
+	size_t n;
 
 	if (!keep) {
 		host->push_count--;
 		memmove(&host->pushes[i], &host->pushes[i + 1], (size_t)(host->push_count - i) * sizeof push);
 		memset(&host->pushes[host->push_count], 0, sizeof push);
 	}
+	n = big_list(&push.waiting, waiting);
 	switch (push.kind) {
 	case PUSH_GRANT:
-		x_say("host %d agent: hears grant of request %d: %s, fence %d, waiting %s", h, push.req,
-		      x_mode_names[push.mode], push.fence, x_mode_names[push.waiting]);
-		cover_granted(cover, push.req, push.mode, push.fence, push.waiting);
+		x_say("host %d agent: hears grant of request %d:%s, waiting%s", h, push.req, x_list_text(&push.spans),
+		      x_list_text(&push.waiting));
+		granted(cover, push.req, &push.spans, &push.waiting);
 		break;
 	case PUSH_RECALL:
-		x_say("host %d agent: hears recall of fence %d for %s", h, push.fence, x_mode_names[push.mode]);
-		cover_recalled(cover, push.fence, push.mode);
+		x_say("host %d agent: hears recall of%s", h, x_list_text(&push.waiting));
+		cover_recalled(cover, waiting, n);
 		break;
 	case PUSH_TRY:
-		x_say("host %d agent: hears a try of host %d against fence %d for %s (request %d)", h, push.host, push.fence,
-		      x_mode_names[push.mode], push.req);
-		if (cover->try_count == X_TRIES) {
-			x_world_fail(w, X_BROKEN, "too many tries for the explorer");
-			return;
-		}
-		memset(name, 0, sizeof name);
+		x_say("host %d agent: hears a try of host %d for%s (request %d)", h, push.host, x_list_text(&push.waiting), push.req);
 		snprintf(name, sizeof name, "%d", push.host);
-		cover_tried(cover, push.fence, push.mode, name, push.req);
+		cover_tried(cover, &waiting[0], name, push.req);
 		break;
 	default:
 		x_say("host %d agent: hears busy for request %d", h, push.req);
 		cover_refused(cover, push.req);
 		break;
 	}
-	settle(w, def, h);
-}
-
-void x_agent_won(struct x_world *w, const struct x_def *def, int h)
-{
-	struct cover *cover = cover_of(w, h);
-
-	x_say("host %d agent: hears that its helper has won", h);
-	w->host[h].helper = HELPER_NONE;
-	w->host[h].helper_mode = w->host[h].helper_cancelled = 0;
-	cover_won(cover);
-	settle(w, def, h);
-}
-
-void x_agent_wait_ended(struct x_world *w, const struct x_def *def, int h)
-{
-	struct cover *cover = cover_of(w, h);
-
-	x_say("host %d agent: hears that its helper has ended", h);
-	w->host[h].helper = HELPER_NONE;
-	w->host[h].helper_mode = w->host[h].helper_cancelled = 0;
-	cover_wait_ended(cover);
-	settle(w, def, h);
-}
-
-/* A probe that takes time: it looks now, may hold something for a while, and its answer comes later still. */
-void x_agent_probe(struct x_world *w, int h)
-{
-	struct x_host *host = &w->host[h];
-
-	host->probe_held = (uint8_t)kernel_probe(host, host->probe_want);
-	host->held[0] = !mode_conflicts(host->probe_held, host->probe_want) ? host->probe_want : MODE_NONE;
-	host->probe = PROBE_TAKEN;
-	x_say("host %d agent: probes with %s: %s is held", h, x_mode_names[host->probe_want],
-	      x_mode_names[host->probe_held]);
-}
-
-void x_agent_probed(struct x_world *w, const struct x_def *def, int h)
-{
-	struct cover *cover = cover_of(w, h);
-	struct x_host *host = &w->host[h];
-	enum lock_mode held = host->probe_held;
-
-	x_say("host %d agent: reads the probe's answer", h);
-	host->probe = PROBE_NONE;
-	host->probe_want = host->probe_held = 0;
-	cover_probed(cover, held);
-	settle(w, def, h);
-}
-
-void x_agent_idle(struct x_world *w, const struct x_def *def, int h)
-{
-	struct cover *cover = cover_of(w, h);
-
-	x_say("host %d agent: the cover has lain idle", h);
-	cover_idle(cover);
-	settle(w, def, h);
+	x_agent_settle(w, def, h);
 }
 
 /*
@@ -429,13 +421,11 @@ void x_agent_idle(struct x_world *w, const struct x_def *def, int h)
 void x_agent_restart(struct x_world *w, const struct x_def *def, int h)
 {
 	struct x_host *host = &w->host[h];
-	struct x_cmd attach = { .kind = VERB_ATTACH, .try = 1 };
+	struct x_cmd attach = { .kind = VERB_ATTACH, .flags = 1 };
 	bool anew[X_CALLS] = { false };
 
 	x_say("host %d agent: dies; another one takes over", h);
-	host->held[0] = MODE_NONE;
-	host->helper = host->helper_mode = host->helper_cancelled = 0;
-	host->probe = host->probe_want = host->probe_held = 0;
+	x_probe_dies(host);
 	memset(host->cmds, 0, sizeof host->cmds);
 	memset(host->pushes, 0, sizeof host->pushes);
 	host->cmd_count = host->push_count = 0;
@@ -461,10 +451,10 @@ void x_agent_restart(struct x_world *w, const struct x_def *def, int h)
 			anew[c] = true;
 		}
 	}
-	cover_init(&host->cover, &ops, NULL, 0);
-	x_store_do(&w->store, w, h, &attach);
-	cover_granted(cover_of(w, h), 0, attach.reply.mode, attach.reply.fence, MODE_NONE);
-	settle(w, def, h);
+	memset(&host->cover, 0, sizeof host->cover);
+	x_store_do(&w->store, w, def, h, &attach);
+	granted(x_agent_cover(w, def, h), 0, &attach.reply.spans, &attach.reply.waiting);
+	x_agent_settle(w, def, h);
 	for (int c = 0; c < X_CALLS; c++)
 		if (anew[c])
 			x_agent_request(w, def, h, c);

@@ -11,7 +11,7 @@
 
 struct bytes {
 	size_t n;
-	uint8_t at[8192];
+	uint8_t at[32768];
 };
 
 static void put(struct bytes *b, const void *data, size_t n)
@@ -20,89 +20,130 @@ static void put(struct bytes *b, const void *data, size_t n)
 	b->n += n;
 }
 
+static void put_list(struct bytes *b, const struct x_list *list)
+{
+	put(b, list, offsetof(struct x_list, at) + list->count * sizeof list->at[0]);
+}
+
 static int push_order(const void *a, const void *b)
 {
 	return memcmp(a, b, sizeof(struct x_push));
 }
 
-/* rank[f]: how many different fences of the world are below f. */
-static void rank_fences(const struct x_world *w, const struct x_def *def, uint8_t rank[256])
+/* A pass over all fences of a world: marks those in use, or puts their rank. */
+struct fences {
+	bool rank;
+	uint8_t of[256];
+};
+
+static void fence(struct fences *f, uint8_t *at)
 {
-	uint8_t used[256] = { 0 };
-	int n = 0;
-
-	for (int h = 0; h < def->hosts; h++) {
-		const struct x_host *host = &w->host[h];
-
-		used[(uint8_t)host->cover.fence] = used[(uint8_t)host->cover.void_fence] = 1;
-		used[(uint8_t)host->cover.early_fence] = 1;
-		for (size_t i = 0; i < host->cover.try_count; i++)
-			used[(uint8_t)host->tries[i].fence] = 1;
-		for (int i = 0; i < host->cmd_count; i++)
-			used[host->cmds[i].fence] = used[host->cmds[i].reply.fence] = 1;
-		for (int i = 0; i < host->push_count; i++)
-			used[host->pushes[i].fence] = 1;
-	}
-	x_store_fences(&w->store, used);
-	used[0] = 1;
-	for (int i = 0; i < 256; i++)
-		rank[i] = (uint8_t)(used[i] ? n++ : 0);
+	if (f->rank)
+		*at = f->of[*at];
+	else
+		f->of[*at] = 1;
 }
 
-uint64_t x_world_hash(const struct x_world *w, const struct x_def *def)
+static void list_fences(struct fences *f, struct x_list *list)
+{
+	for (int i = 0; i < list->count; i++)
+		fence(f, &list->at[i].fence);
+}
+
+static void pass(struct fences *f, struct x_world *w, int hosts)
+{
+	for (int h = 0; h < hosts; h++) {
+		struct x_host *host = &w->host[h];
+		struct x_cover *cover = &host->cover;
+
+		fence(f, &cover->top_fence);
+		fence(f, &cover->void_fence);
+		for (int i = 0; i < cover->span_count; i++)
+			fence(f, &cover->spans[i].fence);
+		for (int i = 0; i < cover->void_count; i++)
+			fence(f, &cover->voids[i].fence);
+		for (int i = 0; i < cover->recall_count; i++)
+			fence(f, &cover->recalls[i].wanted.fence);
+		for (int i = 0; i < cover->try_count; i++)
+			fence(f, &cover->tries[i].wanted.fence);
+		for (int i = 0; i < host->cmd_count; i++) {
+			list_fences(f, &host->cmds[i].parts);
+			list_fences(f, &host->cmds[i].reply.spans);
+			list_fences(f, &host->cmds[i].reply.waiting);
+		}
+		for (int i = 0; i < host->push_count; i++) {
+			list_fences(f, &host->pushes[i].spans);
+			list_fences(f, &host->pushes[i].waiting);
+		}
+		for (int p = 0; p < X_POINTS; p++)
+			fence(f, &w->store.fence[h][p]);
+	}
+}
+
+static void rank_fences(struct x_world *w, int hosts)
+{
+	struct fences f = { .of = { 1 } };
+	int n = 0;
+
+	pass(&f, w, hosts);
+	for (int i = 0; i < 256; i++)
+		f.of[i] = (uint8_t)(f.of[i] ? n++ : 0);
+	f.rank = true;
+	pass(&f, w, hosts);
+}
+
+static void put_host(struct bytes *b, struct x_host *host, const struct x_def *def)
+{
+	const struct x_cover *cover = &host->cover;
+
+	put(b, cover, offsetof(struct x_cover, spans));
+	put(b, cover->spans, cover->span_count * sizeof cover->spans[0]);
+	put(b, cover->voids, cover->void_count * sizeof cover->voids[0]);
+	put(b, cover->recalls, cover->recall_count * sizeof cover->recalls[0]);
+	put(b, cover->questions, cover->question_count * sizeof cover->questions[0]);
+	put(b, cover->requests, cover->request_count * sizeof cover->requests[0]);
+	put(b, cover->tries, cover->try_count * sizeof cover->tries[0]);
+	put(b, host->held, offsetof(struct x_host, calls) - offsetof(struct x_host, held));
+	for (int c = 0; c < X_CALLS; c++) {
+		if (!host->calls[c].live)
+			continue;
+		put(b, &c, 1);
+		put(b, &host->calls[c], sizeof host->calls[c]);
+	}
+	for (int i = 0; i < host->cmd_count; i++) {
+		const struct x_cmd *cmd = &host->cmds[i];
+
+		put(b, cmd, offsetof(struct x_cmd, parts));
+		put_list(b, &cmd->parts);
+		put(b, &cmd->reply.kind, 1);
+		put_list(b, &cmd->reply.spans);
+		put_list(b, &cmd->reply.waiting);
+	}
+	if (!def->scenario->pushes_in_order)
+		qsort(host->pushes, host->push_count, sizeof host->pushes[0], push_order);
+	for (int i = 0; i < host->push_count; i++) {
+		put(b, &host->pushes[i], offsetof(struct x_push, spans));
+		put_list(b, &host->pushes[i].spans);
+		put_list(b, &host->pushes[i].waiting);
+	}
+}
+
+uint64_t x_world_hash(const struct x_world *world, const struct x_def *def)
 {
 	static struct bytes b;
-	uint8_t rank[256];
+	static struct x_world w;
 	uint64_t hash = 0x9e3779b97f4a7c15u;
 
 	b.n = 0;
-	rank_fences(w, def, rank);
-	for (int h = 0; h < def->hosts; h++) {
-		const struct x_host *host = &w->host[h];
-		struct cover cover = host->cover;
-		struct x_push pushes[X_PUSHES];
-
-		cover.ops = NULL;
-		cover.owner = NULL;
-		cover.requests = NULL;
-		cover.tries = NULL;
-		cover.request_cap = cover.try_cap = 0;
-		cover.fence = rank[(uint8_t)cover.fence];
-		cover.void_fence = rank[(uint8_t)cover.void_fence];
-		cover.early_fence = rank[(uint8_t)cover.early_fence];
-		put(&b, &cover, sizeof cover);
-		put(&b, host->requests, cover.request_count * sizeof host->requests[0]);
-		for (size_t i = 0; i < cover.try_count; i++) {
-			const struct cover_try *t = &host->tries[i];
-			uint8_t small[] = { (uint8_t)t->host[0], rank[(uint8_t)t->fence], (uint8_t)t->mode,
-					    (uint8_t)t->req, (uint8_t)(t->req >> 8), t->asked };
-
-			put(&b, small, sizeof small);
-		}
-		put(&b, host->held, offsetof(struct x_host, calls) - offsetof(struct x_host, held));
-		for (int c = 0; c < X_CALLS; c++) {
-			if (!host->calls[c].live)
-				continue;
-			put(&b, &c, 1);
-			put(&b, &host->calls[c], sizeof host->calls[c]);
-		}
-		for (int i = 0; i < host->cmd_count; i++) {
-			struct x_cmd cmd = host->cmds[i];
-
-			cmd.fence = rank[cmd.fence];
-			cmd.reply.fence = rank[cmd.reply.fence];
-			put(&b, &cmd, sizeof cmd);
-		}
-		for (int i = 0; i < host->push_count; i++) {
-			pushes[i] = host->pushes[i];
-			pushes[i].fence = rank[pushes[i].fence];
-		}
-		if (!def->scenario->pushes_in_order)
-			qsort(pushes, host->push_count, sizeof pushes[0], push_order);
-		put(&b, pushes, host->push_count * sizeof pushes[0]);
-	}
-	b.n += x_store_bytes(&w->store, rank, b.at + b.n);
-	put(&b, &w->repeats, 8);
+	x_world_copy(&w, world);
+	rank_fences(&w, def->hosts);
+	for (int h = 0; h < def->hosts; h++)
+		put_host(&b, &w.host[h], def);
+	put(&b, w.store.mode, sizeof w.store.mode);
+	put(&b, w.store.fence, sizeof w.store.fence);
+	put(&b, w.store.told, sizeof w.store.told);
+	put(&b, w.store.queue, w.store.queue_count * sizeof w.store.queue[0]);
+	put(&b, &w.repeats, X_FAULTS);
 	while (b.n % 8)
 		b.at[b.n++] = 0;
 	for (size_t i = 0; i < b.n; i += 8) {

@@ -11,9 +11,11 @@
 #include <string.h>
 
 /* The store has granted a request: from now on a try may be refused for it. */
-static void granted(struct x_world *w, int h, uint16_t req, enum lock_mode mode)
+static void granted(struct x_world *w, const struct x_def *def, int h, uint16_t req)
 {
 	struct x_call *call = x_call_of_id(w, h, req);
+	int c = (req & 0xff) - 1;
+	const struct x_op *op = &def->ops[h][c / X_OPS][c % X_OPS];
 
 	if (call && call->live) {
 		call->licensed = 1;
@@ -22,24 +24,26 @@ static void granted(struct x_world *w, int h, uint16_t req, enum lock_mode mode)
 	if (call && call->live && !call->over)
 		return;
 	for (int g = 0; g < X_HOSTS; g++) {
-		for (int c = 0; c < X_CALLS; c++) {
+		for (c = 0; c < X_CALLS; c++) {
 			struct x_call *other = &w->host[g].calls[c];
 
-			if (other->live && other->try && !other->over && g != h && mode_conflicts(other->mode, mode))
+			if (other->live && other->try && !other->over && g != h &&
+			    mode_conflicts((enum lock_mode)other->mode, (enum lock_mode)op->mode) &&
+			    x_overlaps(other->start, other->end, op->start, op->end))
 				other->excused = 1;
 		}
 	}
 }
 
-void x_store_pushed(struct x_world *w, int h, struct x_push push)
+void x_store_pushed(struct x_world *w, const struct x_def *def, int h, struct x_push push)
 {
 	static const char *const names[] = { "grant", "recall", "try", "busy" };
 	struct x_host *host = &w->host[h];
 
-	x_say("  store: %s to host %d (%s, fence %d, waiting %s, request %d)", names[push.kind], h,
-	      x_mode_names[push.mode], push.fence, x_mode_names[push.waiting], push.req);
+	x_say("  store: %s to host %d (request %d:%s, waiting%s)", names[push.kind], h, push.req, x_list_text(&push.spans),
+	      x_list_text(&push.waiting));
 	if (push.kind == PUSH_GRANT)
-		granted(w, h, push.req, push.mode);
+		granted(w, def, h, push.req);
 	if (host->push_count == X_PUSHES) {
 		x_world_fail(w, X_LIVELOCK, "more pushes than a world can hold");
 		return;
@@ -47,7 +51,7 @@ void x_store_pushed(struct x_world *w, int h, struct x_push push)
 	host->pushes[host->push_count++] = push;
 }
 
-void x_net_store(struct x_world *w, int h)
+void x_net_store(struct x_world *w, const struct x_def *def, int h)
 {
 	struct x_host *host = &w->host[h];
 	struct x_cmd *cmd = host->cmds;
@@ -55,16 +59,15 @@ void x_net_store(struct x_world *w, int h)
 	while (cmd->processed)
 		cmd++;
 	cmd->processed = 1;
-	memset(&cmd->reply, 0, sizeof cmd->reply);
 	switch (cmd->kind) {
 	case VERB_ACQUIRE:
-		x_say("store: acquire %s by host %d, request %d", x_mode_names[cmd->mode], h, cmd->req);
+		x_say("store: acquire %s of [%d,%d) by host %d, request %d", x_mode_names[cmd->mode], cmd->start, cmd->end, h, cmd->req);
 		break;
 	case VERB_WITHDRAW:
 		x_say("store: withdraw by host %d, request %d", h, cmd->req);
 		break;
 	case VERB_GIVE_BACK:
-		x_say("store: give-back of fence %d by host %d, keeps %s", cmd->fence, h, x_mode_names[cmd->mode]);
+		x_say("store: give-back by host %d:%s", h, x_list_text(&cmd->parts));
 		break;
 	case VERB_ATTACH:
 		x_say("store: attach by host %d on its new connection", h);
@@ -73,15 +76,12 @@ void x_net_store(struct x_world *w, int h)
 		x_say("store: host %d says busy to request %d of host %d", h, cmd->req, cmd->host);
 		break;
 	}
-	x_store_do(&w->store, w, h, cmd);
-	if (cmd->reply.kind == REPLY_GRANTED) {
-		x_say("  store: granted, %s, fence %d, waiting %s", x_mode_names[cmd->reply.mode], cmd->reply.fence,
-		      x_mode_names[cmd->reply.waiting]);
-		granted(w, h, cmd->req, cmd->reply.mode);
-	} else if (cmd->reply.kind >= REPLY_COVER) {
-		x_say("  store: has now %s, fence %d, waiting %s", x_mode_names[cmd->reply.mode], cmd->reply.fence,
-		      x_mode_names[cmd->reply.waiting]);
-	}
+	x_store_do(&w->store, w, def, h, cmd);
+	if (cmd->reply.kind >= REPLY_GRANTED)
+		x_say("  store: %s%s, waiting%s", cmd->reply.kind == REPLY_GRANTED ? "granted" : "has now",
+		      x_list_text(&cmd->reply.spans), x_list_text(&cmd->reply.waiting));
+	if (cmd->reply.kind == REPLY_GRANTED)
+		granted(w, def, h, cmd->req);
 }
 
 void x_net_break(struct x_world *w, int h)

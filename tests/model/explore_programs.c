@@ -2,9 +2,11 @@
 /*
  * Programs, shim and kernel of the explored world.
  *
- * The kernel's side is flock(2) on one inode of each host: a conversion drops
- * the old lock first, a waiter is any description whose call has not come back
- * (who gets the lock next is not ordered), a try fails at once.
+ * The kernel's side is one inode of each host: a waiter is any description whose
+ * call has not come back (who gets the lock next is not ordered), a try fails at
+ * once. flock(2): a conversion drops the old lock first. Record locks: a
+ * description stands for an owner; a call changes all points of its part at
+ * once or, while it waits and when it fails, none.
  *
  * Two merges that lose nothing: a REQUEST reaches the agent in the step in which
  * the call begins (before that it has no effect, and a later begin makes the
@@ -13,14 +15,6 @@
 #include "explore_world.h"
 
 #include <string.h>
-
-bool x_kernel_conflict(const struct x_host *host, int desc, enum lock_mode mode)
-{
-	for (int d = 0; d < X_DESCS; d++)
-		if (d != desc && mode_conflicts(host->held[d], mode))
-			return true;
-	return false;
-}
 
 int x_call_of(int p, const struct x_prog *prog)
 {
@@ -53,12 +47,31 @@ static void refused(struct x_world *w, int h, int p, const char *by)
 		x_world_fail(w, X_REFUSED, "a try was refused, and nobody held a conflicting lock or could have got one");
 }
 
+/* The kernel's lock in a part of the line. */
+static void set_held(struct x_host *host, int desc, int start, int end, uint8_t mode)
+{
+	memset(&host->held[desc][start], mode, (size_t)(end - start));
+	memset(&host->sure[desc][start], mode, (size_t)(end - start));
+}
+
+/* A flock that is converted is dropped first. */
+static void drop_first(struct x_host *host, const struct x_def *def, const struct x_call *call)
+{
+	if (!def->scenario->records && host->held[call->desc][0] != call->mode)
+		set_held(host, call->desc, 0, X_POINTS, MODE_NONE);
+}
+
+static bool kernel_refuses(const struct x_host *host, const struct x_call *call)
+{
+	return x_kernel_conflict(host, call->desc, call->start, call->end, (enum lock_mode)call->mode, true);
+}
+
 /* Closes what nobody else has open. */
 static void close_descriptions(struct x_world *w, const struct x_def *def, int h, int p)
 {
 	struct x_host *host = &w->host[h];
 
-	for (int d = 1; d < X_DESCS; d++) {
+	for (int d = 0; d < X_DESCS; d++) {
 		bool open = false;
 
 		if (!(def->refs[h][d] & (1u << p)))
@@ -67,8 +80,22 @@ static void close_descriptions(struct x_world *w, const struct x_def *def, int h
 			if (q != p && (def->refs[h][d] & (1u << q)) && host->progs[q].state != P_OVER)
 				open = true;
 		if (!open)
-			host->held[d] = host->unsure[d] = MODE_NONE;
+			set_held(host, d, 0, X_POINTS, MODE_NONE);
 	}
+}
+
+/* Whether all of the part is read here, for good. */
+static bool is_read(const struct x_host *host, int start, int end)
+{
+	for (int p = start; p < end; p++) {
+		bool read = false;
+
+		for (int d = 0; d < X_DESCS; d++)
+			read |= host->held[d][p] == MODE_SH && host->sure[d][p] == MODE_SH;
+		if (!read)
+			return false;
+	}
+	return true;
 }
 
 void x_prog_op(struct x_world *w, const struct x_def *def, int h, int p)
@@ -88,18 +115,16 @@ void x_prog_op(struct x_world *w, const struct x_def *def, int h, int p)
 		prog->state = P_HOLDS;
 		return;
 	case OP_UNLOCK:
-		x_say("host %d program %d: unlocks description %d", h, p, op.desc);
-		host->held[op.desc] = host->unsure[op.desc] = MODE_NONE;
+		x_say("host %d program %d: unlocks [%d,%d) of description %d", h, p, op.start, op.end, op.desc);
+		set_held(host, op.desc, op.start, op.end, MODE_NONE);
 		prog->pc++;
 		return;
 	}
-	x_say("host %d program %d: asks for %s%s on description %d", h, p, op.try ? "a try of " : "",
-	      x_mode_names[op.mode], op.desc);
+	x_say("host %d program %d: asks for %s%s of [%d,%d) on description %d", h, p, op.try ? "a try of " : "",
+	      x_mode_names[op.mode], op.start, op.end, op.desc);
 	call = &host->calls[x_call_of(p, prog)];
-	*call = (struct x_call){ .live = 1, .mode = op.mode, .try = op.try, .desc = op.desc };
-	for (int d = 1; d < X_DESCS; d++)
-		if (op.mode == MODE_SH && host->held[d] == MODE_SH && !host->unsure[d])
-			call->nested = 1;
+	*call = (struct x_call){ .live = 1, .mode = op.mode, .try = op.try, .desc = op.desc, .start = op.start, .end = op.end };
+	call->nested = op.mode == MODE_SH && is_read(host, op.start, op.end);
 	prog->refused = false;
 	if (host->standing >= op.mode) {
 		x_say("host %d program %d: sees a standing GO", h, p);
@@ -114,9 +139,11 @@ void x_prog_op(struct x_world *w, const struct x_def *def, int h, int p)
 /* The kernel's lock is there: is the GO still? */
 static void took(struct x_host *host, struct x_prog *prog, const struct x_call *call)
 {
-	if (host->held[call->desc] != call->mode)
-		host->unsure[call->desc] = 1;
-	host->held[call->desc] = call->mode;
+	for (int p = call->start; p < call->end; p++) {
+		host->held[call->desc][p] = call->mode;
+		if (host->sure[call->desc][p] > call->mode)
+			host->sure[call->desc][p] = call->mode;
+	}
 	prog->state = P_TOOK;
 }
 
@@ -138,18 +165,16 @@ static void take_standing(struct x_world *w, const struct x_def *def, int h, int
 	struct x_prog *prog = &host->progs[p];
 	struct x_call *call = &host->calls[x_call_of(p, prog)];
 
-	if (host->held[call->desc] != call->mode) {
-		host->held[call->desc] = host->unsure[call->desc] = MODE_NONE;
-		if (x_kernel_conflict(host, call->desc, call->mode)) {
-			x_say("host %d program %d: somebody here has the lock", h, p);
-			if (!call->try || call->moved) {
-				ask_after_all(w, def, h, p);
-				return;
-			}
-			refused(w, h, p, "the kernel");
-			call_returns(w, h, p, 0, true);
+	drop_first(host, def, call);
+	if (kernel_refuses(host, call) && (def->scenario->records || host->held[call->desc][0] != call->mode)) {
+		x_say("host %d program %d: somebody here has the lock", h, p);
+		if (!call->try || call->moved) {
+			ask_after_all(w, def, h, p);
 			return;
 		}
+		refused(w, h, p, "the kernel");
+		call_returns(w, h, p, 0, true);
+		return;
 	}
 	x_say("host %d program %d: has taken the lock, %s", h, p, x_mode_names[call->mode]);
 	took(host, prog, call);
@@ -161,23 +186,28 @@ void x_prog_confirm(struct x_world *w, const struct x_def *def, int h, int p)
 	struct x_prog *prog = &host->progs[p];
 	struct x_call *call = &host->calls[x_call_of(p, prog)];
 
-	if ((call->lapsed || call->moved) && !x_agent_stands(w, def, h, call->mode)) {
+	if ((call->lapsed || call->moved) && !x_agent_stands(w, def, h, call)) {
 		prog->state = P_UNDO;
 		return;
 	}
 	x_say("host %d program %d: its lock stands, %s", h, p, x_mode_names[call->mode]);
-	if (host->held[call->desc] == call->mode)	/* else another process converts it just now */
-		host->unsure[call->desc] = 0;
+	for (int i = call->start; i < call->end; i++)
+		if (host->held[call->desc][i] == call->mode)	/* else another process converts it just now */
+			host->sure[call->desc][i] = call->mode;
 	call_returns(w, h, p, 0, false);
 }
 
 void x_prog_undo(struct x_world *w, const struct x_def *def, int h, int p)
 {
 	struct x_host *host = &w->host[h];
-	int d = host->calls[x_call_of(p, &host->progs[p])].desc;
+	const struct x_call *call = &host->calls[x_call_of(p, &host->progs[p])];
 
 	x_say("host %d program %d: undoes its lock", h, p);
-	host->held[d] = host->unsure[d] = MODE_NONE;
+	for (int i = call->start; i < call->end; i++)
+		host->held[call->desc][i] = host->sure[call->desc][i];	/* record locks: what it had before */
+	if (!def->scenario->records)
+		set_held(host, call->desc, 0, X_POINTS, MODE_NONE);
+	host->calls[x_call_of(p, &host->progs[p])].again = call->lapsed;
 	ask_after_all(w, def, h, p);
 }
 
@@ -188,34 +218,35 @@ void x_prog_receive(struct x_world *w, const struct x_def *def, int h, int p)
 	struct x_call *call = &host->calls[x_call_of(p, prog)];
 
 	if (call->out == OUT_CHECK) {
-		prog->looked = host->held[call->desc];
+		prog->looked = host->held[call->desc][0];
+		for (int i = 0; i < X_POINTS && def->scenario->records; i++)
+			prog->looked = (uint8_t)((i ? prog->looked : 0) | (host->held[call->desc][i] != MODE_NONE) << i);
 		prog->state = P_LOOKED;
 		call->out = OUT_NOTHING;
-		x_say("host %d program %d: sees that its description holds %s", h, p, x_mode_names[prog->looked]);
+		x_say("host %d program %d: sees what its description holds: %d", h, p, prog->looked);
 		return;
 	}
 	call->out = OUT_NOTHING;
-	if (host->held[call->desc] == call->mode && call->lapsed) {
-		took(host, prog, call);
-		return;
-	}
-	if (host->held[call->desc] == call->mode) {
+	if (!def->scenario->records && host->held[call->desc][0] == call->mode) {
 		x_say("host %d program %d: GO, has the lock already", h, p);
-		call_returns(w, h, p, IN_DONE, false);
+		if (call->lapsed)
+			took(host, prog, call);
+		else
+			call_returns(w, h, p, IN_DONE, false);
 		return;
 	}
-	host->held[call->desc] = host->unsure[call->desc] = MODE_NONE;
+	drop_first(host, def, call);
 	if (!call->try) {
 		x_say("host %d program %d: GO, calls the kernel", h, p);
 		prog->state = P_KERNEL;
 		return;
 	}
-	if (x_kernel_conflict(host, call->desc, call->mode) && call->lapsed) {
+	if (kernel_refuses(host, call) && call->lapsed) {
 		x_say("host %d program %d: refused by the kernel too late, asks anew", h, p);
 		ask_after_all(w, def, h, p);
 		return;
 	}
-	if (x_kernel_conflict(host, call->desc, call->mode)) {
+	if (kernel_refuses(host, call)) {
 		refused(w, h, p, "the kernel");
 		call_returns(w, h, p, IN_DONE, true);
 		return;
@@ -225,25 +256,24 @@ void x_prog_receive(struct x_world *w, const struct x_def *def, int h, int p)
 		took(host, prog, call);
 		return;
 	}
-	host->held[call->desc] = call->mode;
+	set_held(host, call->desc, call->start, call->end, call->mode);
 	call_returns(w, h, p, IN_DONE, false);
 }
 
-void x_prog_answer(struct x_world *w, int h, int p)
+void x_prog_answer(struct x_world *w, const struct x_def *def, int h, int p)
 {
 	struct x_host *host = &w->host[h];
 	struct x_prog *prog = &host->progs[p];
 	struct x_call *call = &host->calls[x_call_of(p, prog)];
 
-	if (prog->looked == call->mode) {
+	if (!def->scenario->records && prog->looked == call->mode) {
 		x_say("host %d program %d: holds that already, returns", h, p);
 		call_returns(w, h, p, IN_CLOSE, false);
 		return;
 	}
-	if (prog->looked == MODE_SH && call->mode == MODE_EX)
-		host->held[call->desc] = host->unsure[call->desc] = MODE_NONE;
-	x_say("host %d program %d: says it holds %s%s", h, p, x_mode_names[prog->looked],
-	      prog->looked == MODE_SH ? ", has dropped it" : "");
+	if (!def->scenario->records && prog->looked == MODE_SH && call->mode == MODE_EX)
+		set_held(host, call->desc, 0, X_POINTS, MODE_NONE);
+	x_say("host %d program %d: says what it holds", h, p);
 	call->in[call->in_count++] = (uint8_t)(IN_HELD + 4 * prog->looked);
 	prog->looked = 0;
 	prog->state = P_WAITS;
@@ -292,7 +322,7 @@ void x_prog_take(struct x_world *w, const struct x_def *def, int h, int p)
 		took(host, prog, call);
 		return;
 	}
-	host->held[call->desc] = call->mode;
+	set_held(host, call->desc, call->start, call->end, call->mode);
 	call_returns(w, h, p, IN_DONE, false);
 }
 

@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* The store's model, compiled here in a size for one lock and three hosts. */
+/* The store's model, compiled here in a size for one short lock and three hosts. */
 #define SM_HOSTS 3
 #define SM_KEYS 1
-#define SM_OUTBOX 24
-#define SM_PUSHES 48
+#define SM_END 4
+#define SM_OUTBOX 36
+#define SM_PUSHES 64
 #define STORE_MODEL_MUTABLE
 #include "../../daemon-lite/store/store_model.c"
 #include "../../daemon-lite/store/store_model_check.c"
 #include "../../daemon-lite/store/store_model_lock.c"
+#include "../../daemon-lite/store/store_model_tell.c"
 
 #include "explore_store.h"
 #include "explore_world.h"
+
+_Static_assert(SM_END == X_POINTS && SM_HOSTS == X_STORE_HOSTS && SM_PARTS == X_SPANS, "one size for both");
+_Static_assert(SM_TRY == STORE_TRY && SM_PASS == STORE_PASS, "the model's flags are those of store.h");
 
 enum { TTL = 30000 };
 
@@ -27,14 +32,24 @@ static struct sm_store *opened(const struct x_store *s)
 				  h + 1u, 0, 0, &r);
 	}
 	full = empty;
-	for (int h = 0; h < SM_HOSTS; h++)
-		full.cover[0][h] = (struct sm_cover){ .fence = s->fence[h], .mode = s->mode[h], .told = s->told[h] };
+	for (int h = 0; h < SM_HOSTS; h++) {
+		struct sm_cover *cover = &full.cover[0][h];
+
+		for (int p = 0; p < SM_END; p++) {
+			cover->mode[p] = s->mode[h][p];
+			cover->fence[p] = s->fence[h][p];
+			cover->told[p] = s->told[h][p];
+			cover->info |= s->mode[h][p] != MODE_NONE;
+		}
+	}
 	full.fence = s->last_fence;
 	full.ticket = full.queue_count = s->queue_count;
-	for (int i = 0; i < s->queue_count; i++)
-		full.queue[i] = (struct sm_request){ .ticket = (uint32_t)i + 1, .req = s->queue[i].req,
-						     .host = s->queue[i].host, .mode = s->queue[i].mode,
-						     .try = s->queue[i].try };
+	for (int i = 0; i < s->queue_count; i++) {
+		const struct x_queued *q = &s->queue[i];
+
+		full.queue[i] = (struct sm_request){ .ticket = (uint32_t)i + 1, .req = q->req, .host = q->host, .start = q->start,
+						     .end = q->end, .mode = q->mode, .flags = q->flags, .info = 1 };
+	}
 	return &full;
 }
 
@@ -42,26 +57,59 @@ static void closed(struct x_store *s, const struct sm_store *full)
 {
 	memset(s, 0, sizeof *s);
 	for (int h = 0; h < SM_HOSTS; h++) {
-		s->mode[h] = full->cover[0][h].mode;
-		s->fence[h] = (uint8_t)full->cover[0][h].fence;
-		s->told[h] = full->cover[0][h].told;
+		const struct sm_cover *cover = &full->cover[0][h];
+
+		for (int p = 0; p < SM_END; p++) {
+			s->mode[h][p] = cover->mode[p];
+			s->fence[h][p] = (uint8_t)cover->fence[p];
+			s->told[h][p] = cover->told[p];
+		}
 	}
 	s->last_fence = (uint8_t)full->fence;
 	s->queue_count = (uint8_t)full->queue_count;
-	for (uint32_t i = 0; i < full->queue_count; i++)
-		s->queue[i] = (struct x_queued){ .host = full->queue[i].host, .mode = full->queue[i].mode,
-						 .try = full->queue[i].try, .req = (uint16_t)full->queue[i].req };
+	for (uint32_t i = 0; i < full->queue_count; i++) {
+		const struct sm_request *q = &full->queue[i];
+
+		s->queue[i] = (struct x_queued){ .host = q->host, .start = q->start, .end = q->end, .mode = q->mode,
+						 .flags = q->flags, .req = (uint16_t)q->req };
+	}
+}
+
+static struct x_list small_list(const struct sm_list *list)
+{
+	struct x_list small = { .count = (uint8_t)list->count };
+
+	for (uint32_t i = 0; i < list->count; i++) {
+		const struct sm_span *span = &list->span[i];
+
+		small.at[i] = (struct x_span){ span->start, span->end, span->mode, (uint8_t)span->fence };
+	}
+	return small;
 }
 
 static struct x_push small_push(const struct sm_push *p)
 {
 	static const uint8_t kinds[] = { ['G'] = PUSH_GRANT, ['R'] = PUSH_RECALL, ['T'] = PUSH_TRY, ['B'] = PUSH_BUSY };
+	struct x_push push;
 
-	return (struct x_push){ .kind = kinds[p->kind], .mode = p->mode, .fence = (uint8_t)p->fence,
-				.waiting = p->waiting, .host = p->host, .req = (uint16_t)p->req };
+	memset(&push, 0, sizeof push);
+	push.kind = kinds[p->kind];
+	push.host = p->host;
+	push.req = (uint16_t)p->req;
+	push.spans = small_list(&p->spans);
+	push.waiting = small_list(&p->waiting);
+	return push;
 }
 
-void x_store_do(struct x_store *s, struct x_world *w, int host, struct x_cmd *cmd)
+static uint32_t big_parts(const struct x_list *list, struct sm_span parts[X_SPANS])
+{
+	for (int i = 0; i < list->count; i++)
+		parts[i] = (struct sm_span){ .start = list->at[i].start, .end = list->at[i].end, .mode = list->at[i].mode,
+					     .fence = list->at[i].fence };
+	return list->count;
+}
+
+void x_store_do(struct x_store *s, struct x_world *w, const struct x_def *def, int host, struct x_cmd *cmd)
 {
 	static const uint8_t kinds[] = { [SM_QUEUED] = REPLY_QUEUED, [SM_BUSY] = REPLY_BUSY,
 					 [SM_GRANTED] = REPLY_GRANTED, [SM_COVER] = REPLY_COVER,
@@ -71,23 +119,22 @@ void x_store_do(struct x_store *s, struct x_world *w, int host, struct x_cmd *cm
 	struct sm_store *full = opened(s);
 	struct sm_caller caller = { .host = (uint8_t)host, .role = SM_CMD, .inc = full->inc, .ttl = TTL,
 				    .token = full->host[host].token, .gen = full->host[host].gen[SM_CMD] };
+	struct sm_span parts[X_SPANS];
 	const char *wrong;
 
 	switch (cmd->kind) {
 	case VERB_ACQUIRE:
-		sm_acquire(full, &caller, 0, cmd->req, cmd->mode, cmd->try, 0, &r);
+		sm_acquire(full, &caller, 0, cmd->req, cmd->start, cmd->end, cmd->mode, cmd->flags, 1, &r);
 		break;
 	case VERB_WITHDRAW:
 		sm_withdraw(full, &caller, 0, cmd->req, &r);
 		break;
 	case VERB_GIVE_BACK:
-		sm_giveback(full, &caller, 0, cmd->mode, cmd->fence, &r);
+		sm_giveback(full, &caller, 0, parts, big_parts(&cmd->parts, parts), &r);
 		break;
 	case VERB_ATTACH:
-		/* try: another agent, with a token of its own */
-		sm_attach(full, &caller, caller.token + (cmd->try ? 100 : 0), caller.token, 0, &r);
-		r.mode = r.cover[0].mode;	/* all 0 when it has none */
-		r.fence = r.cover[0].fence;
+		sm_attach(full, &caller, caller.token + (cmd->flags ? 100 : 0), caller.token, 0, &r);
+		r.spans = r.cover[0].spans;	/* all 0 when it has none */
 		break;
 	default:
 		sm_busy(full, &caller, 0, cmd->host, cmd->req, &r);
@@ -95,8 +142,10 @@ void x_store_do(struct x_store *s, struct x_world *w, int host, struct x_cmd *cm
 	}
 	if (r.verb == SM_REFUSED)
 		x_world_fail(w, X_BROKEN, "the store refuses a command");
-	cmd->reply = (struct x_reply){ .kind = kinds[r.verb], .mode = (uint8_t)r.mode, .fence = (uint8_t)r.fence,
-				       .waiting = (uint8_t)r.waiting };
+	memset(&cmd->reply, 0, sizeof cmd->reply);
+	cmd->reply.kind = kinds[r.verb];
+	cmd->reply.spans = small_list(&r.spans);
+	cmd->reply.waiting = small_list(&r.waiting);
 	closed(s, full);
 	wrong = sm_without ? NULL : sm_check(full);
 	if (wrong)
@@ -104,24 +153,5 @@ void x_store_do(struct x_store *s, struct x_world *w, int host, struct x_cmd *cm
 	if (full->overflow || full->queue_count > X_QUEUE)
 		x_world_fail(w, X_LIVELOCK, "more than the store's model can hold");
 	for (uint32_t i = 0; i < r.push_count; i++)
-		x_store_pushed(w, r.push[i].to, small_push(&r.push[i]));
-}
-
-void x_store_fences(const struct x_store *s, uint8_t used[256])
-{
-	for (int h = 0; h < X_STORE_HOSTS; h++)
-		used[s->fence[h]] = 1;
-}
-
-size_t x_store_bytes(const struct x_store *s, const uint8_t rank[256], uint8_t *ret_bytes)
-{
-	size_t n = 0;
-
-	for (int h = 0; h < X_STORE_HOSTS; h++) {
-		ret_bytes[n++] = s->mode[h];
-		ret_bytes[n++] = rank[s->fence[h]];
-		ret_bytes[n++] = s->told[h];
-	}
-	memcpy(ret_bytes + n, s->queue, s->queue_count * sizeof s->queue[0]);
-	return n + s->queue_count * sizeof s->queue[0];
+		x_store_pushed(w, def, r.push[i].to, small_push(&r.push[i]));
 }

@@ -32,6 +32,21 @@ void x_world_fail(struct x_world *w, enum x_violation violation, const char *why
 	x_say("!! %s", why);
 }
 
+const char *x_list_text(const struct x_list *list)
+{
+	static char texts[4][X_SPANS * 32];
+	static int next;
+	char *text = texts[next++ % 4];
+	size_t n = 0;
+
+	if (!list->count)
+		return " nothing";
+	for (int i = 0; i < list->count; i++)
+		n += (size_t)sprintf(text + n, " [%d,%d) %s/%d", list->at[i].start, list->at[i].end, x_mode_names[list->at[i].mode],
+				     list->at[i].fence);
+	return text;
+}
+
 static int parse_script(const char *text, struct x_op *ops)
 {
 	int n = 0;
@@ -55,10 +70,18 @@ static int parse_script(const char *text, struct x_op *ops)
 		text += op.try;
 		op.kind = *text == 'u' ? OP_UNLOCK : OP_LOCK;
 		op.mode = *text == 'e' ? MODE_EX : MODE_SH;
-		if (!strchr("seu", *text) || text[1] < '0' || text[1] > '0' + X_DESCS - 2)
+		if (!strchr("seu", *text) || text[1] < '0' || text[1] >= '0' + X_DESCS)
 			return -EINVAL;
-		op.desc = (uint8_t)(text[1] - '0' + 1);
+		op.desc = (uint8_t)(text[1] - '0');
+		op.end = X_POINTS;
 		text += 2;
+		if (*text == ':') {
+			op.start = (uint8_t)(text[1] - '0');
+			op.end = (uint8_t)(text[2] - '0');
+			text += 3;
+		}
+		if (op.start >= op.end || op.end > X_POINTS)
+			return -EINVAL;
 		ops[n++] = op;
 	}
 	return 0;
@@ -87,7 +110,6 @@ void x_world_init(struct x_world *w, const struct x_def *def)
 {
 	memset(w, 0, sizeof *w);
 	for (int h = 0; h < def->hosts; h++) {
-		cover_init(&w->host[h].cover, NULL, NULL, 0);
 		for (int p = 0; p < X_PROGS; p++)
 			if (p == X_EPILOGUE || !def->scenario->script[h][p])
 				w->host[h].progs[p].state = P_ABSENT;
@@ -100,6 +122,20 @@ void x_world_init(struct x_world *w, const struct x_def *def)
 	w->offers = def->scenario->offers;
 	w->lapses = def->scenario->lapses;
 	w->restarts = def->scenario->restarts;
+	w->passes = def->scenario->passes;
+}
+
+void x_world_copy(struct x_world *dst, const struct x_world *src)
+{
+	for (int h = 0; h < X_HOSTS; h++) {
+		struct x_host *to = &dst->host[h];
+		const struct x_host *from = &src->host[h];
+
+		memcpy(to, from, offsetof(struct x_host, cmds));
+		memcpy(to->cmds, from->cmds, from->cmd_count * sizeof from->cmds[0]);
+		memcpy(to->pushes, from->pushes, from->push_count * sizeof from->pushes[0]);
+	}
+	memcpy(&dst->store, &src->store, sizeof *src - offsetof(struct x_world, store));
 }
 
 /* Messages of finished calls that the agent has not read. */
@@ -108,6 +144,29 @@ static bool unread(const struct x_host *host)
 	for (int i = 0; i < X_CALLS; i++)
 		if (host->calls[i].live && host->calls[i].over)
 			return true;
+	return false;
+}
+
+/* Whether the owner of a call holds what somebody waits for, as its agent knows. */
+static bool holds_wanted(const struct x_host *host, const struct x_call *call)
+{
+	for (int p = 0; p < X_POINTS; p++) {
+		enum lock_mode held = (enum lock_mode)host->held[call->desc][p];
+
+		for (int i = 0; held && i < host->cover.recall_count; i++) {
+			const struct x_recall *r = &host->cover.recalls[i];
+
+			if (!r->dropped && r->wanted.start <= p && p < r->wanted.end && mode_conflicts((enum lock_mode)r->wanted.mode, held))
+				return true;
+		}
+		for (int c = 0; held && c < X_CALLS; c++) {
+			const struct x_call *other = &host->calls[c];
+
+			if (other->live && !other->over && !other->try && other->desc != call->desc && other->start <= p &&
+			    p < other->end && mode_conflicts((enum lock_mode)other->mode, held))
+				return true;
+		}
+	}
 	return false;
 }
 
@@ -127,13 +186,18 @@ static bool prog_step(const struct x_world *w, const struct x_def *def, struct x
 		return prog->state == P_LOOKED;
 	case STEP_TAKE:
 		return prog->state == P_STANDING ||
-		       (prog->state == P_KERNEL && !x_kernel_conflict(host, call->desc, call->mode));
+		       (prog->state == P_KERNEL &&
+			!x_kernel_conflict(host, call->desc, call->start, call->end, (enum lock_mode)call->mode, true));
 	case STEP_CONFIRM:
 		return prog->state == P_TOOK;
 	case STEP_UNDO:
 		return prog->state == P_UNDO;
 	case STEP_REAP:
 		return prog->state == P_DYING;
+	case STEP_PASS:
+	case STEP_PASS_ON:
+		return def->scenario->records && prog->state == P_WAITS && !call->standing && !call->try &&
+		       x_agent_queues(host, x_call_of(s.arg, prog)) && (s.kind == STEP_PASS ? holds_wanted(host, call) : w->passes > 0);
 	case STEP_KILL:
 		return w->kills && (prog->state <= P_UNDO || prog->state == P_HOLDS);
 	default: /* STEP_INTERRUPT */
@@ -141,10 +205,22 @@ static bool prog_step(const struct x_world *w, const struct x_def *def, struct x
 	}
 }
 
+/* Whether a call was told GO, which counts and is not done. */
+static bool has_go(const struct x_host *host, int c)
+{
+	const struct x_call *call = &host->calls[c];
+	const struct x_prog *prog = &host->progs[c / X_OPS];
+
+	return call->live && !call->over && !call->lapsed && (call->out == OUT_GO || prog->state == P_KERNEL) &&
+	       x_call_of(c / X_OPS, prog) == c;
+}
+
 bool x_world_possible(const struct x_world *w, const struct x_def *def, struct x_step s)
 {
 	const struct x_host *host = &w->host[s.host];
+	const struct x_helper *helper = &host->helpers[s.kind >= STEP_WON && s.kind <= STEP_WAIT_ENDED ? s.arg : 0];
 	bool quiet = !def->scenario->sockets_first || !unread(host);
+	const struct x_call *call;
 
 	switch (s.kind) {
 	case STEP_AGENT:
@@ -157,11 +233,12 @@ bool x_world_possible(const struct x_world *w, const struct x_def *def, struct x
 	case STEP_PUSH:
 		return s.arg < (def->scenario->pushes_in_order ? host->push_count > 0 : host->push_count) && quiet;
 	case STEP_WON:
-		return host->helper == HELPER_WAITS && !x_kernel_conflict(host, 0, host->helper_mode);
-	case STEP_WIN_TOLD:
-		return host->helper == HELPER_WON && quiet;
+		return helper->state == HELPER_WAITS &&
+		       !x_kernel_conflict(host, -1, helper->start, helper->end, (enum lock_mode)helper->mode, false);
+	case STEP_WON_OVER:
+		return helper->state == HELPER_HAS;
 	case STEP_WAIT_ENDED:
-		return host->helper == HELPER_WAITS && host->helper_cancelled && quiet;
+		return (helper->state == HELPER_OVER || (helper->state == HELPER_WAITS && helper->cancelled)) && quiet;
 	case STEP_PROBE:
 		return host->probe == PROBE_ASKED;
 	case STEP_PROBED:
@@ -175,14 +252,16 @@ bool x_world_possible(const struct x_world *w, const struct x_def *def, struct x
 	case STEP_RESTART:
 		return w->restarts;
 	case STEP_IDLE:
-		return w->idles && host->cover.mode != MODE_NONE;
+		return w->idles && host->cover.span_count;
 	case STEP_OFFER:
 		return w->offers && host->calls[s.arg].live && host->calls[s.arg].out == OUT_GO &&
 		       !host->calls[s.arg].try && !host->calls[s.arg].attempt && !host->calls[s.arg].lapsed;
 	case STEP_LAPSE:
-		return w->lapses && host->calls[s.arg].live && !host->calls[s.arg].over && !host->calls[s.arg].lapsed &&
-		       (host->calls[s.arg].out == OUT_GO || host->progs[s.arg / X_OPS].state == P_KERNEL) &&
-		       x_call_of(s.arg / X_OPS, &host->progs[s.arg / X_OPS]) == s.arg;
+		return w->lapses && has_go(host, s.arg);
+	case STEP_WILL_WAIT:	/* on Linux a wait for a part keeps nobody from the others */
+		call = &host->calls[s.arg];
+		return def->scenario->records && !def->scenario->remote && has_go(host, s.arg) && !call->try && !call->again &&
+		       x_kernel_conflict(host, call->desc, call->start, call->end, (enum lock_mode)call->mode, false);
 	default:
 		return prog_step(w, def, s);
 	}
@@ -191,9 +270,8 @@ bool x_world_possible(const struct x_world *w, const struct x_def *def, struct x
 int x_world_steps(const struct x_world *w, const struct x_def *def, struct x_step *ret_steps)
 {
 	static const uint8_t by_prog[] = { STEP_RECV, STEP_ANSWER, STEP_TAKE, STEP_CONFIRM, STEP_UNDO,
-					   STEP_REAP, STEP_OP, STEP_KILL, STEP_INTERRUPT };
-	static const uint8_t by_host[] = { STEP_STORE, STEP_REPLY, STEP_WON, STEP_WIN_TOLD, STEP_WAIT_ENDED,
-					   STEP_PROBE, STEP_PROBE_OVER, STEP_PROBED, STEP_BREAK, STEP_IDLE, STEP_RESTART };
+					   STEP_REAP, STEP_PASS, STEP_OP, STEP_KILL, STEP_INTERRUPT, STEP_PASS_ON };
+	static const uint8_t by_host[] = { STEP_STORE, STEP_REPLY, STEP_PROBE, STEP_PROBE_OVER, STEP_PROBED, STEP_BREAK, STEP_IDLE, STEP_RESTART };
 	struct x_step s;
 	int n = 0;
 
@@ -218,10 +296,18 @@ int x_world_steps(const struct x_world *w, const struct x_def *def, struct x_ste
 				TRY_STEP(STEP_AGENT, c);
 				TRY_STEP(STEP_OFFER, c);
 				TRY_STEP(STEP_LAPSE, c);
+				TRY_STEP(STEP_WILL_WAIT, c);
 			}
 		}
 		for (size_t k = 0; k < sizeof by_host; k++)
 			TRY_STEP(by_host[k], 0);
+		for (int i = 0; i < X_HELPERS; i++) {
+			if (host->helpers[i].state == HELPER_NONE)
+				continue;
+			TRY_STEP(STEP_WON, i);
+			TRY_STEP(STEP_WON_OVER, i);
+			TRY_STEP(STEP_WAIT_ENDED, i);
+		}
 		for (int i = 0; i < host->push_count; i++) {
 			TRY_STEP(STEP_PUSH, i);
 			TRY_STEP(STEP_REPEAT, i);
@@ -244,7 +330,7 @@ void x_world_do(struct x_world *w, const struct x_def *def, struct x_step s)
 		x_prog_receive(w, def, h, s.arg);
 		break;
 	case STEP_ANSWER:
-		x_prog_answer(w, h, s.arg);
+		x_prog_answer(w, def, h, s.arg);
 		break;
 	case STEP_TAKE:
 		x_prog_take(w, def, h, s.arg);
@@ -262,7 +348,7 @@ void x_world_do(struct x_world *w, const struct x_def *def, struct x_step s)
 		x_agent_receive(w, def, h, s.arg);
 		break;
 	case STEP_STORE:
-		x_net_store(w, h);
+		x_net_store(w, def, h);
 		break;
 	case STEP_REPLY:
 		x_agent_reply(w, def, h);
@@ -271,21 +357,28 @@ void x_world_do(struct x_world *w, const struct x_def *def, struct x_step s)
 		x_agent_push(w, def, h, s.arg, false);
 		break;
 	case STEP_WON:
-		x_say("host %d helper: has the lock, %s", h, x_mode_names[host->helper_mode]);
-		host->held[0] = host->helper_mode;
-		host->helper = HELPER_WON;
+		x_say("host %d helper %d: has the lock", h, s.arg);
+		host->helpers[s.arg].state = HELPER_HAS;
 		break;
-	case STEP_WIN_TOLD:
-		x_agent_won(w, def, h);
+	case STEP_WON_OVER:
+		x_say("host %d helper %d: has dropped the lock", h, s.arg);
+		host->helpers[s.arg].state = HELPER_OVER;
 		break;
 	case STEP_WAIT_ENDED:
-		x_agent_wait_ended(w, def, h);
+		x_agent_wait_ended(w, def, h, s.arg);
+		break;
+	case STEP_PASS:
+		x_agent_pass(w, def, h, x_call_of(s.arg, &host->progs[s.arg]));
+		break;
+	case STEP_PASS_ON:
+		w->passes--;
+		x_agent_pass(w, def, h, x_call_of(s.arg, &host->progs[s.arg]));
 		break;
 	case STEP_PROBE:
-		x_agent_probe(w, h);
+		x_agent_probe(w, def, h);
 		break;
 	case STEP_PROBE_OVER:
-		host->held[0] = MODE_NONE;
+		host->probe_mode = MODE_NONE;
 		host->probe = PROBE_OVER;
 		break;
 	case STEP_PROBED:
@@ -316,6 +409,9 @@ void x_world_do(struct x_world *w, const struct x_def *def, struct x_step s)
 		w->lapses--;
 		x_agent_lapsed(w, def, h, s.arg);
 		break;
+	case STEP_WILL_WAIT:
+		x_agent_lapsed(w, def, h, s.arg);
+		break;
 	default: /* STEP_OFFER */
 		w->offers--;
 		x_agent_offer_over(w, def, h, s.arg);
@@ -330,8 +426,8 @@ void x_world_epilogue(struct x_world *w, struct x_def *def, int h, bool try)
 	struct x_op *ops = def->ops[h][X_EPILOGUE];
 
 	memset(ops, 0, sizeof def->ops[h][X_EPILOGUE]);
-	ops[0] = (struct x_op){ .kind = OP_LOCK, .mode = MODE_EX, .try = try, .desc = 1 };
-	ops[1] = (struct x_op){ .kind = OP_UNLOCK, .desc = 1 };
+	ops[0] = (struct x_op){ .kind = OP_LOCK, .mode = MODE_EX, .try = try, .end = X_POINTS };
+	ops[1] = (struct x_op){ .kind = OP_UNLOCK, .end = X_POINTS };
 	w->host[h].progs[X_EPILOGUE] = (struct x_prog){ .state = P_READY };
 	memset(&w->host[h].calls[X_EPILOGUE * X_OPS], 0, X_OPS * sizeof w->host[h].calls[0]);
 }

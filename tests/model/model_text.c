@@ -124,6 +124,32 @@ const char *text_info(uint32_t info)
 	return text;
 }
 
+/* Neighbours that only differ where a double has no digits any more, and the ends of the line. */
+const char *text_point(unsigned point)
+{
+	static const char *const points[] = {
+		"0000000000000000000", "0000000000000000001", "0000000000000004096", "0000002147483648000",
+		"0009007199254740991", "0009007199254740992", "0009007199254740993", "4611686018427387904",
+		"9223372036854775806", "9223372036854775807", "9223372036854775808",
+	};
+
+	_Static_assert(sizeof(points) / sizeof(points[0]) == SM_END + 1, "a text for each point");
+	return points[point];
+}
+
+char *text_spans(const struct sm_list *list)
+{
+	char *text = malloc(list->count * 59 + 1);
+
+	if (!text)
+		abort();
+	text[0] = 0;
+	for (uint32_t i = 0; i < list->count; i++)
+		sprintf(text + 59 * i, "%s %s %u %016u,", text_point(list->span[i].start), text_point(list->span[i].end),
+			list->span[i].mode, list->span[i].fence);
+	return text;
+}
+
 const char *inc_name(const struct inc_names *incs, uint32_t inc)
 {
 	if (inc == 0)
@@ -174,19 +200,19 @@ void lines_of_lua_reply(const redisReply *reply, struct lines *ret)
 
 static char *push_text(const struct sm_push *p, const struct inc_names *incs)
 {
-	char *text = NULL;
+	char *text = NULL, *spans = text_spans(&p->spans), *waiting = text_spans(&p->waiting);
 	const char *inc = inc_name(incs, p->inc), *key = text_key(p->key);
 	int n = -1;
 
 	switch (p->kind) {
 	case 'G':
-		n = asprintf(&text, "%u|%s|G|%s|%s|%u|%u|%u", p->seq, inc, key, text_req(p->req), p->mode, p->fence, p->waiting);
+		n = asprintf(&text, "%u|%s|G|%s|%s|%s|%s", p->seq, inc, key, text_req(p->req), spans, waiting);
 		break;
 	case 'R':
-		n = asprintf(&text, "%u|%s|R|%s|%u|%u", p->seq, inc, key, p->fence, p->mode);
+		n = asprintf(&text, "%u|%s|R|%s|%s", p->seq, inc, key, waiting);
 		break;
 	case 'T':
-		n = asprintf(&text, "%u|%s|T|%s|%u|%u|%s|%s", p->seq, inc, key, p->fence, p->mode, text_host(p->host), text_req(p->req));
+		n = asprintf(&text, "%u|%s|T|%s|%s|%s|%s", p->seq, inc, key, waiting, text_host(p->host), text_req(p->req));
 		break;
 	case 'B':
 		n = asprintf(&text, "%u|%s|B|%s|%s", p->seq, inc, key, text_req(p->req));
@@ -194,6 +220,8 @@ static char *push_text(const struct sm_push *p, const struct inc_names *incs)
 	}
 	if (n < 0)
 		abort();
+	free(spans);
+	free(waiting);
 	return text;
 }
 
@@ -202,6 +230,14 @@ void lines_of_push(const struct sm_push *p, const struct inc_names *incs, struct
 	char *text = push_text(p, incs);
 
 	lines_add(ret, "%s|%s", text_host(p->to), text);
+	free(text);
+}
+
+static void add_spans(struct lines *ret, const struct sm_list *list)
+{
+	char *text = text_spans(list);
+
+	lines_add(ret, "%s", text);
 	free(text);
 }
 
@@ -245,12 +281,13 @@ void lines_of_model_reply(const struct sm_reply *r, const struct sm_store *s, co
 		add_numbers(ret, (uint32_t[]){ r->gen, r->confirmed, r->seq, r->fence }, 4);
 		for (uint32_t i = 0; i < r->cover_count; i++) {
 			lines_add(ret, "%s", text_key(r->cover[i].key));
-			add_numbers(ret, (uint32_t[]){ r->cover[i].mode, r->cover[i].fence }, 2);
+			add_spans(ret, &r->cover[i].spans);
 		}
 		break;
 	case SM_GRANTED:
 	case SM_COVER:
-		add_numbers(ret, (uint32_t[]){ r->mode, r->fence, r->waiting }, 3);
+		add_spans(ret, &r->spans);
+		add_spans(ret, &r->waiting);
 		break;
 	case SM_WITHDRAWN:
 	case SM_BUSIED:
@@ -299,14 +336,21 @@ const char dump_script[] =
 	"    add(short, h[1], h[2], h[3], h[4], h[5], h[6])\n"
 	"  elseif kind == 'k:' then\n"
 	"    for _, key in ipairs(redis.call('SMEMBERS', name)) do add(short, key) end\n"
+	"  elseif kind == 's:' then\n"
+	"    local host, key = string.match(short, '^s:([^/]*)/(.*)$')\n"
+	"    if not string.find(redis.call('HGET', P .. 'n:' .. key, 'c/' .. host) or '', '^%d+ %d+ %* ') then add('stray', short) end\n"
 	"  elseif kind == 'o:' then\n"
 	"    local z = redis.call('ZRANGE', name, 0, -1, 'WITHSCORES')\n"
 	"    for i = 1, #z, 2 do add(short, z[i + 1], z[i]) end\n"
 	"  else\n"
 	"    local h = redis.call('HGETALL', name)\n"
 	"    for i = 1, #h, 2 do\n"
-	"      local v = string.gsub(h[i + 1], '^(%d %d+ %d) %d+ ', '%1 - ')\n"
-	"      if string.sub(h[i], 1, 2) == 'w/' then v = string.gsub(h[i + 1], '^(%d+ %d %d) %d+ ', '%1 - ') end\n"
+	"      local v = string.gsub(h[i + 1], '^(%d+) %d+ ', '%1 - ')\n"
+	"      if string.sub(h[i], 1, 2) == 'w/' then v = string.gsub(h[i + 1], '^(%d+ %d %d+ %d+ %d) %d+ ', '%1 - ') end\n"
+	"      if string.find(v, '^%d+ %- %* ') then\n"
+	"        local set = redis.call('ZRANGE', P .. 's:' .. string.sub(h[i], 3) .. '/' .. string.sub(short, 3), 0, -1)\n"
+	"        v = string.gsub(v, '^(%d+ %- )%*', function(head) return head .. table.concat(set) end)\n"
+	"      end\n"
 	"      add(short, h[i], v)\n"
 	"    end\n"
 	"  end\n"
@@ -327,7 +371,7 @@ static void add_host_state(const struct sm_store *s, unsigned h, const struct in
 		free(text);
 	}
 	for (unsigned key = 0; key < SM_KEYS; key++) {
-		bool uses = s->cover[key][h].mode;
+		bool uses = sm_has_cover(s, (uint8_t)key, (uint8_t)h);
 
 		for (uint32_t i = 0; i < s->queue_count; i++)
 			uses = uses || (s->queue[i].key == key && s->queue[i].host == h);
@@ -339,23 +383,27 @@ static void add_host_state(const struct sm_store *s, unsigned h, const struct in
 void lines_of_model_state(const struct sm_store *s, const struct inc_names *incs, struct lines *ret)
 {
 	if (s->inc)
-		lines_add(ret, "meta|1|%s|%u|%u|%u|%u|%u", inc_name(incs, s->inc), s->ttl, s->fence, s->ticket, s->grace, s->seqbase);
+		lines_add(ret, "meta|2|%s|%u|%u|%u|%u|%u", inc_name(incs, s->inc), s->ttl, s->fence, s->ticket, s->grace, s->seqbase);
 	for (unsigned h = 0; h < SM_HOSTS; h++)
 		if (s->host[h].exists)
 			add_host_state(s, h, incs, ret);
 	for (unsigned key = 0; key < SM_KEYS; key++)
 		for (unsigned h = 0; h < SM_HOSTS; h++) {
-			const struct sm_cover *c = &s->cover[key][h];
+			struct sm_list list;
+			char *spans;
 
-			if (c->mode)
-				lines_add(ret, "n:%s|c/%s|%u %u %u - %s", text_key(key), text_host(h), c->mode, c->fence, c->told,
-					  text_info(c->info));
+			sm_cover_spans(s, (uint8_t)key, (uint8_t)h, 0, SM_END, &list);
+			spans = text_spans(&list);
+			if (list.count)
+				lines_add(ret, "n:%s|c/%s|%u - %s %s", text_key(key), text_host(h), list.count, spans,
+					  text_info(s->cover[key][h].info));
+			free(spans);
 		}
 	for (uint32_t i = 0; i < s->queue_count; i++) {
 		const struct sm_request *q = &s->queue[i];
 
-		lines_add(ret, "n:%s|w/%s/%s|%u %u %u - %s", text_key(q->key), text_host(q->host), text_req(q->req), q->ticket,
-			  q->mode, q->try, text_info(q->info));
+		lines_add(ret, "n:%s|w/%s/%s|%u %u %s %s %u - %s", text_key(q->key), text_host(q->host), text_req(q->req), q->ticket,
+			  q->flags, text_point(q->start), text_point(q->end), q->mode, text_info(q->info));
 	}
 	lines_sort(ret);
 }

@@ -23,6 +23,9 @@ const char *text_host(unsigned host);
 const char *text_key(unsigned key);
 const char *text_req(uint32_t req);	/* 20 digits for some; static buffers, four at a time */
 const char *text_token(uint32_t token);
+const char *text_point(unsigned point);	/* 19 digits */
+/* A list of spans as the server has it; to be freed. */
+char *text_spans(const struct sm_list *list);
 const char *text_info(uint32_t info);
 
 /* Incarnations get their text when the server first shows it. */

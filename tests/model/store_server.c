@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,6 +77,35 @@ static redisContext *connect_server(struct store_server *server)
 	return NULL;
 }
 
+int store_server_load(struct store_server *server, unsigned most, unsigned few)
+{
+	static const char limits[] = "MOST_INLINE, FEW_INLINE = 32, 16";
+
+	for (int i = 0; i < LUA_SCRIPT_COUNT; i++) {
+		char *text = strdup(lua_scripts[i].text), *at = text ? strstr(text, limits) : NULL;
+		redisReply *reply;
+		bool loaded;
+
+		if (at)
+			sprintf(at + strlen(limits) - strlen("32, 16"), "%2u, %2u", most % 100, few % 100);
+		if (at)		/* sprintf has ended the text there */
+			at[strlen(limits)] = lua_scripts[i].text[at - text + (ptrdiff_t)strlen(limits)];
+		reply = text ? redisCommand(server->redis, "SCRIPT LOAD %s", text) : NULL;
+		if (!reply)
+			die("SCRIPT LOAD", server->redis);
+		loaded = reply->type == REDIS_REPLY_STRING && reply->len == 40;
+		if (loaded)
+			memcpy(server->sha[i], reply->str, 41);
+		else
+			fprintf(stderr, "store server: %s.lua: %s\n", lua_scripts[i].name, reply->str);
+		freeReplyObject(reply);
+		free(text);
+		if (!loaded)
+			return -1;
+	}
+	return 0;
+}
+
 int store_server_start(struct store_server *server)
 {
 	memset(server, 0, sizeof(*server));
@@ -98,18 +128,9 @@ int store_server_start(struct store_server *server)
 		store_server_stop(server);
 		return -1;
 	}
-	for (int i = 0; i < LUA_SCRIPT_COUNT; i++) {
-		redisReply *reply = redisCommand(server->redis, "SCRIPT LOAD %b", lua_scripts[i].text, lua_scripts[i].len);
-
-		if (!reply)
-			die("SCRIPT LOAD", server->redis);
-		if (reply->type != REDIS_REPLY_STRING || reply->len != 40) {
-			fprintf(stderr, "store server: %s.lua: %s\n", lua_scripts[i].name, reply->str);
-			store_server_stop(server);
-			return -1;
-		}
-		memcpy(server->sha[i], reply->str, 41);
-		freeReplyObject(reply);
+	if (store_server_load(server, 32, 16) < 0) {
+		store_server_stop(server);
+		return -1;
 	}
 	freeReplyObject(redisCommand(server->pushes, "PSUBSCRIBE %s*", TEST_PREFIX "p:"));
 	return 0;

@@ -23,6 +23,9 @@ struct store_server {
 int store_server_start(struct store_server *server);
 void store_server_stop(struct store_server *server);
 
+/* Loads the scripts with other limits: above `most` spans a cover's go into a set, at `few` back into its record. 0, or -1 with a sentence on stderr. */
+int store_server_load(struct store_server *server, unsigned most, unsigned few);
+
 /* Runs a script: argc arguments behind KEYS[1]. Never NULL; ends the process with a sentence if the server is gone. */
 redisReply *store_server_run(struct store_server *server, enum lua_script_id id, int argc, const char *const *argv);
 /* Any other command, as redisCommand(). */

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* LINK: tests/model/test_store_model.c tests/model/model_text.c tests/model/store_server.c daemon-lite/store/store_model.c daemon-lite/store/store_model_lock.c daemon-lite/store/store_model_check.c build/lua_scripts.c */
+/* LINK: tests/model/test_store_model.c tests/model/model_choose.c tests/model/model_text.c tests/model/store_server.c daemon-lite/store/store_model.c daemon-lite/store/store_model_lock.c daemon-lite/store/store_model_tell.c daemon-lite/store/store_model_check.c build/lua_scripts.c */
 /* LIBS: hiredis */
 /*
  * The store's rules twice: random sequences of operations, with every kind of
  * late, repeated and wrong packet, a server that forgets, and hosts that come
  * back, run through the Lua scripts on a real redis-server and through the
  * model. Every reply, every push and the whole state after each operation must
- * be the same, and sm_check() must be content.
+ * be the same, and sm_check() must be content. Every second sequence runs with
+ * scripts that put three spans of a cover into a set already.
  *
  * DLOCK_SEED  the first seed (printed at the start, and by a failure)
  * DLOCK_RUNS  how many sequences, default 60
@@ -21,60 +22,21 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "model_choose.h"
 #include "model_text.h"
 #include "store_server.h"
 
 #define OPS_PER_RUN 400
-#define HISTORY 128
-#define TTL 30000
-
-struct op {
-	enum lua_script_id id;
-	struct sm_caller caller;
-	uint32_t token[2];	/* attach: new, old; reassert: new */
-	uint8_t key, host, mode, try, info;
-	uint32_t req, fence, seq, counter;	/* fence: also maxfence */
-	unsigned cover_count, request_count;
-	struct sm_state_cover covers[SM_KEYS];
-	struct sm_state_request requests[4];
-};
-
-struct run {
-	struct store_server *server;
-	struct inc_names incs;
-	struct sm_store model, snapshot;
-	bool has_snapshot;
-	uint64_t random;
-	struct op history[HISTORY];
-	unsigned done;
-	uint32_t last_req, last_token;
-	char what[160];		/* the last thing done, for a failure's message */
-	uint64_t seed;
-	unsigned counts[LUA_SCRIPT_COUNT][2];	/* refused, taken */
-	unsigned pushes[128];			/* by kind */
-};
 
 static struct store_server server;
 
-/* xorshift64*: the same sequence everywhere. */
-static uint32_t random_below(struct run *run, uint32_t n)
-{
-	run->random ^= run->random >> 12;
-	run->random ^= run->random << 25;
-	run->random ^= run->random >> 27;
-	return (uint32_t)((run->random * 0x2545f4914f6cdd1dull) >> 33) % n;
-}
-
-static bool chance(struct run *run, uint32_t percent)
-{
-	return random_below(run, 100) < percent;
-}
-
 static void fail_run(struct run *run, const char *what, const char *why)
 {
-	fail_msg("%s differ after step %u (%s): %s\n  again: DLOCK_SEED=%llu DLOCK_RUNS=1", what, run->done, run->what, why,
-		 (unsigned long long)run->seed);
+	fclose(run->trace);
+	fail_msg("%s differ after step %u (%s): %s\n  again: DLOCK_SEED=%llu DLOCK_RUNS=1; what was done: %s", what, run->done, run->what,
+		 why, (unsigned long long)run->seed, run->trace_name);
 }
 
 /* --- one operation on both sides ------------------------------------------- */
@@ -88,9 +50,9 @@ static void run_model(struct run *run, const struct op *op, struct sm_reply *r)
 	case LUA_INIT: sm_init(s, c->ttl, r); break;
 	case LUA_ATTACH: sm_attach(s, c, op->token[0], op->token[1], op->info, r); break;
 	case LUA_LEAVE: sm_leave(s, c, r); break;
-	case LUA_ACQUIRE: sm_acquire(s, c, op->key, op->req, op->mode, op->try, op->info, r); break;
+	case LUA_ACQUIRE: sm_acquire(s, c, op->key, op->req, op->start, op->end, op->mode, op->flags, op->info, r); break;
 	case LUA_WITHDRAW: sm_withdraw(s, c, op->key, op->req, r); break;
-	case LUA_GIVEBACK: sm_giveback(s, c, op->key, op->mode, op->fence, r); break;
+	case LUA_GIVEBACK: sm_giveback(s, c, op->key, op->parts.span, op->parts.count, r); break;
 	case LUA_BUSY: sm_busy(s, c, op->key, op->host, op->req, r); break;
 	case LUA_RENEW: sm_renew(s, c, r); break;
 	case LUA_EXPIRE: sm_expire(s, c, op->host, op->counter, r); break;
@@ -105,8 +67,8 @@ static void run_model(struct run *run, const struct op *op, struct sm_reply *r)
 }
 
 struct words {
-	char text[48][64];
-	const char *argv[48];
+	char text[56][59 * SM_PARTS + 1];
+	const char *argv[56];
 	int argc;
 };
 
@@ -125,6 +87,20 @@ static void word_number(struct words *w, uint32_t number)
 	word(w, text);
 }
 
+static void word_spans(struct words *w, const struct sm_list *list)
+{
+	char *text = text_spans(list);
+
+	word(w, text);
+	free(text);
+}
+
+static void word_range(struct words *w, uint8_t start, uint8_t end)
+{
+	word(w, text_point(start));
+	word(w, text_point(end));
+}
+
 static void reassert_words(struct words *w, const struct op *op)
 {
 	word(w, text_token(op->token[0]));
@@ -134,23 +110,25 @@ static void reassert_words(struct words *w, const struct op *op)
 	word_number(w, op->cover_count);
 	for (unsigned i = 0; i < op->cover_count; i++) {
 		word(w, text_key(op->covers[i].key));
-		word_number(w, op->covers[i].mode);
+		word_spans(w, &op->covers[i].spans);
 		word(w, text_info(op->covers[i].info));
 	}
 	word_number(w, op->request_count);
 	for (unsigned i = 0; i < op->request_count; i++) {
 		word(w, text_key(op->requests[i].key));
 		word(w, text_req(op->requests[i].req));
+		word_range(w, op->requests[i].start, op->requests[i].end);
 		word_number(w, op->requests[i].mode);
-		word_number(w, op->requests[i].try);
+		word_number(w, op->requests[i].flags);
 		word(w, text_info(op->requests[i].info));
 	}
 }
 
 static redisReply *run_lua(struct run *run, const struct op *op)
 {
-	struct words w = { .argc = 0 };
+	static struct words w;
 
+	w.argc = 0;
 	word(&w, text_host(op->caller.host));
 	word(&w, text_token(op->caller.token));
 	word(&w, op->caller.role == SM_CMD ? "cmd" : "renew");
@@ -167,8 +145,9 @@ static redisReply *run_lua(struct run *run, const struct op *op)
 	case LUA_ACQUIRE:
 		word(&w, text_key(op->key));
 		word(&w, text_req(op->req));
+		word_range(&w, op->start, op->end);
 		word_number(&w, op->mode);
-		word_number(&w, op->try);
+		word_number(&w, op->flags);
 		word(&w, text_info(op->info));
 		break;
 	case LUA_WITHDRAW:
@@ -177,8 +156,7 @@ static redisReply *run_lua(struct run *run, const struct op *op)
 		break;
 	case LUA_GIVEBACK:
 		word(&w, text_key(op->key));
-		word_number(&w, op->mode);
-		word_number(&w, op->fence);
+		word_spans(&w, &op->parts);
 		break;
 	case LUA_BUSY:
 		word(&w, text_key(op->key));
@@ -280,14 +258,42 @@ static void compare_state(struct run *run)
 	freeReplyObject(reply);
 }
 
+static void describe(struct run *run, const struct op *op)
+{
+	size_t size = sizeof(run->what);
+	int n = snprintf(run->what, size, "%s host %u role %u token %u gen %u inc %u ack %u key %u", lua_scripts[op->id].name,
+			 op->caller.host, op->caller.role, op->caller.token, op->caller.gen, op->caller.inc, op->caller.ack, op->key);
+
+	switch (op->id) {
+	case LUA_ACQUIRE:
+		snprintf(run->what + n, size - (size_t)n, " req %u [%u, %u) mode %u flags %u", op->req, op->start, op->end, op->mode, op->flags);
+		break;
+	case LUA_GIVEBACK:
+		for (uint32_t i = 0; i < op->parts.count && (size_t)n < size; i++)
+			n += snprintf(run->what + n, size - (size_t)n, " [%u, %u) keep %u fence %u", op->parts.span[i].start,
+				      op->parts.span[i].end, op->parts.span[i].mode, op->parts.span[i].fence);
+		break;
+	case LUA_WITHDRAW:
+	case LUA_BUSY:
+	case LUA_EXPIRE:
+		snprintf(run->what + n, size - (size_t)n, " req %u host %u", op->req, op->host);
+		break;
+	case LUA_REASSERT:
+		for (unsigned i = 0; i < op->cover_count && (size_t)n < size; i++)
+			n += snprintf(run->what + n, size - (size_t)n, " cover %u: %u spans", op->covers[i].key, op->covers[i].spans.count);
+		break;
+	default:
+		break;
+	}
+}
+
 static void do_op(struct run *run, const struct op *op)
 {
 	struct sm_reply model;
 	redisReply *lua;
 
-	snprintf(run->what, sizeof(run->what), "%s host %u role %u token %u gen %u inc %u ack %u key %u req %u mode %u try %u fence %u host %u",
-		 lua_scripts[op->id].name, op->caller.host, op->caller.role, op->caller.token, op->caller.gen, op->caller.inc,
-		 op->caller.ack, op->key, op->req, op->mode, op->try, op->fence, op->host);
+	describe(run, op);
+	fprintf(run->trace, "%u %s\n", run->done, run->what);
 	if (getenv("DLOCK_TRACE"))
 		fprintf(stderr, "%u %s\n", run->done, run->what);
 	run_model(run, op, &model);
@@ -302,148 +308,6 @@ static void do_op(struct run *run, const struct op *op)
 		run->pushes[model.push[i].kind]++;
 	run->history[run->done % HISTORY] = *op;
 	run->done++;
-}
-
-/* --- choosing operations --------------------------------------------------- */
-
-static struct sm_caller choose_caller(struct run *run)
-{
-	const struct sm_store *s = &run->model;
-	struct sm_caller c = { .host = (uint8_t)random_below(run, SM_HOSTS), .role = random_below(run, 2) ? SM_CMD : SM_RENEW };
-	const struct sm_host *h = &s->host[c.host];
-
-	c.token = h->token;
-	c.gen = h->gen[c.role];
-	c.inc = s->inc;
-	c.ttl = s->ttl ? s->ttl : TTL;
-	if (chance(run, 30) && h->seq)
-		c.ack = h->outbox_count > 30 ? h->seq : random_below(run, h->seq + 2);
-	switch (random_below(run, 60)) {	/* something of an earlier life, or plainly wrong */
-	case 0: c.token = run->last_token ? 1 + random_below(run, run->last_token) : 0; break;
-	case 1: c.gen = c.gen ? c.gen - 1 : 1; break;
-	case 2: c.inc = s->last_inc ? random_below(run, s->last_inc + 1) : 0; break;
-	case 3: c.ttl = TTL + 1; break;
-	case 4: c.gen++; break;
-	}
-	return c;
-}
-
-static uint32_t some_fence(struct run *run, uint8_t key, uint8_t host)
-{
-	uint32_t fence = run->model.cover[key][host].fence;
-
-	return fence && chance(run, 85) ? fence : random_below(run, run->model.fence + 2);
-}
-
-/* A request that waits, of this host or (host = SM_HOSTS) of any; else one that may have existed. */
-static void some_request(struct run *run, unsigned host, struct op *op)
-{
-	uint32_t n = run->model.queue_count;
-
-	op->host = (uint8_t)random_below(run, SM_HOSTS);
-	op->req = random_below(run, run->last_req + 2);
-	for (uint32_t i = 0, from = n ? random_below(run, n) : 0; i < n && chance(run, 90); i++) {
-		const struct sm_request *q = &run->model.queue[(from + i) % n];
-
-		if (host == SM_HOSTS ? q->try : q->host == host) {
-			op->host = q->host;
-			op->key = q->key;
-			op->req = q->req;
-			return;
-		}
-	}
-}
-
-static void choose_attach(struct run *run, struct op *op)
-{
-	const struct sm_host *h = &run->model.host[op->caller.host];
-
-	op->token[0] = h->exists ? h->token : ++run->last_token;
-	if (chance(run, 35)) {		/* another agent */
-		op->token[1] = h->token;
-		op->token[0] = ++run->last_token;
-	}
-	if (chance(run, 5))
-		op->token[0] = 1 + random_below(run, run->last_token);
-	if (chance(run, 15))
-		op->caller.gen = random_below(run, 6);
-}
-
-static void choose_reassert(struct run *run, struct op *op)
-{
-	const struct sm_host *h = &run->model.host[op->caller.host];
-
-	op->caller.role = SM_CMD;
-	op->caller.gen = h->exists && chance(run, 90) ? h->gen[SM_CMD] : random_below(run, 5);
-	op->token[0] = h->exists && chance(run, 80) ? h->token : ++run->last_token;
-	op->fence = chance(run, 70) ? run->model.fence : random_below(run, 400);
-	op->seq = chance(run, 70) ? h->seq : random_below(run, 100);
-	for (uint8_t key = 0; key < SM_KEYS; key++)
-		if (chance(run, 40)) {
-			op->covers[op->cover_count].key = key;
-			op->covers[op->cover_count].info = (uint8_t)random_below(run, 9);
-			op->covers[op->cover_count++].mode = (uint8_t)(1 + random_below(run, 2));
-		}
-	while (op->request_count < 3 && run->model.queue_count < 8 && chance(run, 40)) {
-		struct sm_state_request *q = &op->requests[op->request_count++];
-
-		*q = (struct sm_state_request){ .key = (uint8_t)random_below(run, SM_KEYS), .mode = (uint8_t)(1 + random_below(run, 2)),
-						.try = chance(run, 30), .info = 3, .req = ++run->last_req };
-	}
-}
-
-static enum lua_script_id choose_script(struct run *run)
-{
-	static const struct { enum lua_script_id id; unsigned weight, in_grace; } table[] = {
-		{ LUA_ACQUIRE, 36, 12 }, { LUA_GIVEBACK, 22, 6 }, { LUA_WITHDRAW, 8, 4 }, { LUA_BUSY, 8, 2 }, { LUA_RENEW, 7, 4 },
-		{ LUA_ATTACH, 7, 12 }, { LUA_EXPIRE, 2, 1 }, { LUA_LEAVE, 1, 1 }, { LUA_ENDGRACE, 1, 5 }, { LUA_REASSERT, 1, 14 },
-		{ LUA_INIT, 1, 1 },
-	};
-	bool grace = run->model.grace || run->model.replid_changed || !run->model.inc;
-	unsigned total = 0, at;
-
-	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
-		total += grace ? table[i].in_grace : table[i].weight;
-	at = random_below(run, total);
-	for (size_t i = 0;; i++) {
-		unsigned weight = grace ? table[i].in_grace : table[i].weight;
-
-		if (at < weight)
-			return table[i].id;
-		at -= weight;
-	}
-}
-
-static void choose_op(struct run *run, struct op *op)
-{
-	memset(op, 0, sizeof(*op));
-	op->id = choose_script(run);
-	op->caller = choose_caller(run);
-	if (!run->model.host[op->caller.host].exists && chance(run, 70)) {
-		op->id = LUA_ATTACH;
-		op->caller.role = SM_CMD;
-	}
-	op->key = (uint8_t)random_below(run, SM_KEYS);
-	op->mode = (uint8_t)(1 + random_below(run, 2));
-	op->info = (uint8_t)random_below(run, 200);
-	op->host = (uint8_t)random_below(run, SM_HOSTS);
-	switch (op->id) {
-	case LUA_ATTACH: choose_attach(run, op); break;
-	case LUA_ACQUIRE:
-		op->try = chance(run, 25);
-		op->req = ++run->last_req;
-		break;
-	case LUA_WITHDRAW: some_request(run, op->caller.host, op); break;
-	case LUA_GIVEBACK:
-		op->mode = chance(run, 30);	/* keep 0 or 1 */
-		op->fence = some_fence(run, op->key, op->caller.host);
-		break;
-	case LUA_BUSY: some_request(run, SM_HOSTS, op); break;
-	case LUA_EXPIRE: op->counter = run->model.host[op->host].counter - (chance(run, 20) ? 1 : 0); break;
-	case LUA_REASSERT: choose_reassert(run, op); break;
-	case LUA_INIT: op->caller.ttl = TTL; break;
-	default: break;
-	}
 }
 
 /* What happens to the server itself. */
@@ -507,6 +371,10 @@ static void run_sequence(uint64_t seed, unsigned counts[LUA_SCRIPT_COUNT][2], un
 	run.server = &server;
 	run.seed = seed;
 	run.random = seed * 0x9e3779b97f4a7c15ull + 0x1234567;
+	snprintf(run.trace_name, sizeof(run.trace_name), "/tmp/dlock-model-%llu.trace", (unsigned long long)seed);
+	run.trace = fopen(run.trace_name, "w");
+	assert_non_null(run.trace);
+	assert_int_equal(store_server_load(&server, seed % 2 ? 2 : 32, seed % 2 ? 1 : 16), 0);
 	sm_reset(&run.model);
 	server_command(&run, "FLUSHALL");
 	if (chance(&run, 60))
@@ -546,6 +414,8 @@ static void run_sequence(uint64_t seed, unsigned counts[LUA_SCRIPT_COUNT][2], un
 	for (int i = 0; i < 128; i++)
 		pushes[i] += run.pushes[i];
 	inc_names_free(&run.incs);
+	fclose(run.trace);
+	unlink(run.trace_name);
 }
 
 /* --- tests ------------------------------------------------------------------ */

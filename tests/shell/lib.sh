@@ -371,12 +371,15 @@ queue() {
 	tell "$1" "$4" 0
 	wait_until 5 waits "$1" || fail "$1 on $2 should wait for $4 of $3"
 }
-# Whether an actor waits: in the kernel's flock, or with its request in the store's or the agent's queue.
+# Whether an actor waits: in the kernel's flock or fcntl, or with its request in the store's or the agent's queue.
 waits() {
 	local number rest
 	read -r number rest 2>/dev/null <"/proc/${ACTOR_PID[$1]}/syscall" || return 1
+	case "$number $rest" in
+	73\ *) return 0 ;;			# flock
+	72\ 0x*\ 0x7\ * | 72\ 0x*\ 0x26\ *) grep -q '^State:.S' "/proc/${ACTOR_PID[$1]}/status"; return ;;	# fcntl: F_SETLKW, F_OFD_SETLKW (D: for a reader of /proc/locks)
+	esac
 	case $number in
-	73) return 0 ;;				# flock
 	45 | 47 | 7 | 271 | 23 | 270) waits_long "$1" "$number $rest" ;;
 	*) return 1 ;;
 	esac
@@ -398,11 +401,11 @@ end_actors() {
 
 # ---- what the store has ----
 
-store_key() { echo "dlock:{$NAMESPACE/0}:n:f:t/$1"; }
-waiters() { redis_cli hkeys "$(store_key "$1")" | grep -ca '^w/'; }	# requests queued for a file
-waiters_are() { [ "$(waiters "$1")" = "$2" ]; }
-covers() { redis_cli hkeys "$(store_key "$1")" | grep -ca '^c/'; }
-covers_are() { [ "$(covers "$1")" = "$2" ]; }
+store_key() { echo "dlock:{$NAMESPACE/0}:n:${2:-f}:t/$1"; }	# FILE [f|r]: flock or record locks
+waiters() { redis_cli hkeys "$(store_key "$1" "${2:-f}")" | grep -ca '^w/'; }	# requests queued for a file
+waiters_are() { [ "$(waiters "$1" "${3:-f}")" = "$2" ]; }	# FILE NUMBER [f|r]
+covers() { redis_cli hkeys "$(store_key "$1" "${2:-f}")" | grep -ca '^c/'; }
+covers_are() { [ "$(covers "$1" "${3:-f}")" = "$2" ]; }
 fence() { redis_cli hget "dlock:{$NAMESPACE/0}:meta" fence; }
 
 # ---- assertions ----

@@ -338,6 +338,22 @@ test_a_store_that_is_away_or_forgetful_is_not_said_to_be_free() {
 }
 store_is() { dlock "$1" status 2>/dev/null | grep -q "store $2"; }
 
+test_doctor_knows_files_that_no_lock_makes_safe() {
+	local out sql="import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); db.execute('pragma journal_mode=' + sys.argv[2]); db.execute('create table t(x)'); db.commit()"
+	off A "$PYTHON" -c "$sql" "$(path_on A journal.db)" delete
+	off A "$PYTHON" -c "$sql" "$(path_on A wal.db)" wal
+	out=$(dlock A doctor "$(path_on A journal.db)" 2>&1)
+	expect "a rollback journal ($out)" 0 $?
+	out=$(dlock A doctor "$(path_on A journal.db)" "$(path_on A wal.db)" 2>&1)
+	expect "WAL ($out)" 1 $?
+	assertContains "$out" 'PRAGMA journal_mode=DELETE'
+	out=$(dlock A doctor /etc/passwd 2>&1)
+	expect "no rule ($out)" 1 $?
+	assertContains "$out" 'no rule'
+	dlock A doctor "$(path_on A none)" >/dev/null 2>&1
+	expect 'no such file' 121 $?
+}
+
 test_init_says_it_once() {
 	dlock A init >/dev/null 2>"$WORK/said"
 	expect 'the second time' 1 $?
@@ -348,7 +364,7 @@ test_init_says_it_once() {
 
 test_help_lists_commands_and_exit_codes() {
 	local word
-	for word in init run check status version help 120 121 122 126 127; do
+	for word in init run check doctor status version help 120 121 122 126 127; do
 		assertContains "$("$BUILD/dlock" --help)" " $word"
 	done
 	"$BUILD/dlock" nonsense 2>/dev/null

@@ -185,6 +185,14 @@ int fake_open(const char *name)
 	return fd;
 }
 
+bool fake_range_is_free(int fd, int64_t start, int64_t len, short type)
+{
+	struct flock lock = { .l_type = type, .l_start = start, .l_len = len };
+
+	/* An owner of its own, and nothing is opened or closed. */
+	return syscall(SYS_fcntl, fd, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
+}
+
 bool fake_is_free_for(const char *name, int operation)
 {
 	int fd = open(fake_path(name), O_RDONLY | O_CLOEXEC);
@@ -292,6 +300,10 @@ int fake_accept(struct fake_agent *agent)
 	return accept4(fds[0].revents ? agent->path_fd : agent->abstract_fd, NULL, NULL, SOCK_CLOEXEC);
 }
 
+/*
+ * ret_fd NULL: the passed descriptor is not received, and the kernel drops it. To receive and
+ * close it here would end the POSIX locks that this very process has on the file.
+ */
 static ssize_t receive(int socket, void *buf, size_t size, int *ret_fd)
 {
 	union {
@@ -299,15 +311,19 @@ static ssize_t receive(int socket, void *buf, size_t size, int *ret_fd)
 		char buf[CMSG_SPACE(sizeof(int))];
 	} control;
 	struct iovec iov = { buf, size };
-	struct msghdr header = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control };
+	struct msghdr header = { .msg_iov = &iov, .msg_iovlen = 1 };
 	struct cmsghdr *cmsg;
 	ssize_t n;
 
-	*ret_fd = -1;
+	if (ret_fd) {
+		*ret_fd = -1;
+		header.msg_control = &control;
+		header.msg_controllen = sizeof control;
+	}
 	if (poll(&(struct pollfd){ socket, POLLIN, 0 }, 1, PATIENCE_MS) <= 0)
 		return -1;
 	n = recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
-	cmsg = n > 0 ? CMSG_FIRSTHDR(&header) : NULL;
+	cmsg = n > 0 && ret_fd ? CMSG_FIRSTHDR(&header) : NULL;
 	if (cmsg && cmsg->cmsg_type == SCM_RIGHTS)
 		memcpy(ret_fd, CMSG_DATA(cmsg), sizeof *ret_fd);
 	return n;
@@ -319,13 +335,8 @@ int fake_expect(struct fake_agent *agent, int socket, enum wire_type type, struc
 	const char *text;
 	char buf[512];
 	ssize_t n;
-	int fd;
 
-	n = receive(socket, buf, sizeof buf, &fd);
-	if (ret_fd)
-		*ret_fd = fd;
-	else if (fd >= 0)
-		close(fd);
+	n = receive(socket, buf, sizeof buf, ret_fd);
 	if (n <= 0 || wire_parse(buf, (size_t)n, &msg, &text) < 0) {
 		fake_blame(agent, "expected message %d, got %s", type, n == 0 ? "the end" : n < 0 ? "nothing" : "rubbish");
 		return -1;
@@ -342,8 +353,7 @@ int fake_expect(struct fake_agent *agent, int socket, enum wire_type type, struc
 void fake_expect_end(struct fake_agent *agent, int socket)
 {
 	char buf[512];
-	int fd;
-	ssize_t n = receive(socket, buf, sizeof buf, &fd);
+	ssize_t n = receive(socket, buf, sizeof buf, NULL);
 
 	if (n > 0)
 		fake_blame(agent, "expected the end, got message %d", ((struct wire_msg *)(void *)buf)->type);
@@ -373,6 +383,71 @@ void fake_go(int socket, long long valid_for_ms)
 	msg.valid_until_ns = (uint64_t)((long long)now.tv_sec * 1000000000 + now.tv_nsec + valid_for_ms * 1000000);
 	msg.fence = 1;
 	(void)!send(socket, &msg, sizeof msg, MSG_NOSIGNAL);
+}
+
+void fake_lock(int socket, int mode, int64_t start, int64_t len, int pid)
+{
+	struct wire_msg msg;
+
+	wire_init(&msg, WIRE_LOCK);
+	msg.mode = (uint16_t)mode;
+	msg.start = start;
+	msg.len = len;
+	msg.fd_number = pid;
+	(void)!send(socket, &msg, sizeof msg, MSG_NOSIGNAL);
+}
+
+static bool stage_is_reached(struct fake_agent *agent, int stage)
+{
+	bool reached;
+
+	pthread_mutex_lock(&agent->mutex);
+	reached = agent->stage >= stage;
+	pthread_mutex_unlock(&agent->mutex);
+	return reached;
+}
+
+static void say_yes(struct fake_agent *agent, int s)
+{
+	const struct wire_msg *msg;
+	char buf[512];
+
+	while (receive(s, buf, sizeof buf, NULL) > 0) {
+		msg = (const void *)buf;
+		switch (msg->type) {
+		case WIRE_REQUEST:
+			agent->number++;
+			fake_go(s, 10000);
+			break;
+		case WIRE_GETLK:
+			agent->number++;
+			fake_lock(s, 0, 0, 0, 0);
+			break;
+		case WIRE_STANDS:
+			fake_send(s, WIRE_STANDING, 0, NULL);
+			break;
+		}
+	}
+	close(s);
+}
+
+void fake_say_yes(struct fake_agent *agent)
+{
+	while (!stage_is_reached(agent, 1)) {
+		struct pollfd fds[2] = { { agent->path_fd, POLLIN, 0 }, { agent->abstract_fd, POLLIN, 0 } };
+
+		if (poll(fds, 2, 20) > 0)
+			say_yes(agent, accept4(fds[0].revents ? agent->path_fd : agent->abstract_fd, NULL, NULL, SOCK_CLOEXEC));
+	}
+}
+
+void fake_be_alone(struct fake_agent *agent)
+{
+	struct pollfd fds[2] = { { agent->path_fd, POLLIN, 0 }, { agent->abstract_fd, POLLIN, 0 } };
+
+	(void)fake_await_stage(agent, 1);
+	if (poll(fds, 2, 0) != 0)
+		fake_blame(agent, "somebody connected");
 }
 
 void fake_reach_stage(struct fake_agent *agent, int stage)

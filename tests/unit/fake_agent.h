@@ -18,7 +18,7 @@ struct fake_agent {
 	pthread_t thread;
 	void (*script)(struct fake_agent *agent);
 	char why[200];		/* the first thing that was not as expected; "" = none */
-	int number;		/* for the script's own use */
+	_Atomic int number;	/* for the script's own use */
 	pthread_mutex_t mutex;
 	pthread_cond_t cond;
 	int stage;		/* for fake_reach_stage, fake_await_stage */
@@ -53,11 +53,17 @@ void fake_finish(struct fake_agent *agent);
 void fake_listen(struct fake_agent *agent);
 void fake_unlisten(struct fake_agent *agent);
 int fake_accept(struct fake_agent *agent);
-/* Receives one message of that type; ret_fd (may be NULL) the passed descriptor or -1. */
+/* Receives one message of that type; ret_fd (NULL: it is not received) the passed descriptor or -1. */
 int fake_expect(struct fake_agent *agent, int socket, enum wire_type type, struct wire_msg *ret_msg, int *ret_fd);
 void fake_expect_end(struct fake_agent *agent, int socket);
 void fake_send(int socket, enum wire_type type, int err, const char *text);
 void fake_go(int socket, long long valid_for_ms);
+/* WIRE_LOCK: who stands against a lock elsewhere; mode MODE_NONE: nobody. pid: as l_pid is to be. */
+void fake_lock(int socket, int mode, int64_t start, int64_t len, int pid);
+/* A script: says yes to everything (GO, STANDING, nobody's LOCK) until stage 1; counts the calls in `number`. */
+void fake_say_yes(struct fake_agent *agent);
+/* A script: nobody may connect until stage 1. */
+void fake_be_alone(struct fake_agent *agent);
 void fake_reach_stage(struct fake_agent *agent, int stage);
 bool fake_await_stage(struct fake_agent *agent, int stage);
 void fake_blame(struct fake_agent *agent, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -66,5 +72,7 @@ void fake_blame(struct fake_agent *agent, const char *format, ...) __attribute__
 int fake_open(const char *name);
 /* Whether another description could lock the file that way now. */
 bool fake_is_free_for(const char *name, int operation);
+/* Whether nobody but this very description has a record lock against such a one; POSIX locks of this process count. */
+bool fake_range_is_free(int fd, int64_t start, int64_t len, short type);
 
 #endif

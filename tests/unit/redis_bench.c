@@ -144,28 +144,142 @@ static struct event *note(struct host *host, enum event_type type, const char *k
 	return event;
 }
 
-static void set_cover(struct host *host, const char *key, enum lock_mode mode, uint64_t fence)
+static struct lock_span *copy_spans(const struct lock_span *spans, size_t count)
 {
-	size_t i;
+	struct lock_span *copy = calloc(count + 1, sizeof(*copy));
 
-	for (i = 0; i < host->cover_count; i++)
-		if (!strcmp(host->covers[i].key, key))
-			break;
-	if (i == host->cover_count) {
-		if (mode == MODE_NONE || host->cover_count == 16)
-			return;
-		host->cover_count++;
-		snprintf(host->covers[i].key, sizeof(host->covers[i].key), "%s", key);
-	} else if (mode != MODE_NONE && fence <= host->covers[i].fence) {
-		return;
+	assert_non_null(copy);
+	for (size_t i = 0; i < count; i++) {
+		assert_true(spans[i].at.start < spans[i].at.end && spans[i].at.end <= EXTENT_END);
+		copy[i] = spans[i];
 	}
-	if (mode == MODE_NONE) {
-		host->covers[i] = host->covers[--host->cover_count];
-		return;
-	}
-	host->covers[i].mode = mode;
-	host->covers[i].fence = fence;
+	return copy;
 }
+
+static struct event *note_spans(struct host *host, enum event_type type, const char *key, const struct lock_span *spans, size_t count,
+				const struct lock_span *waits, size_t wait_count)
+{
+	struct event *event = note(host, type, key);
+
+	event->spans = copy_spans(spans, count);
+	event->span_count = count;
+	event->waits = copy_spans(waits, wait_count);
+	event->wait_count = wait_count;
+	if (count) {
+		event->at = spans[0].at;
+		event->mode = spans[0].mode;
+		event->fence = spans[0].fence;
+	}
+	for (size_t i = 0; i < wait_count; i++)
+		event->waiting = mode_max(event->waiting, waits[i].mode);
+	return event;
+}
+
+/* --- what a host has --- */
+
+const struct host_cover *host_cover(const struct host *host, const char *key)
+{
+	for (size_t i = 0; i < host->cover_count; i++)
+		if (!strcmp(host->covers[i].key, key))
+			return &host->covers[i];
+	return NULL;
+}
+
+/* Takes out what lies in these parts (by start, disjoint); leaves room for so many more. Linear: there are tests with long lists. */
+static void cover_cut(struct host_cover *cover, const struct lock_span *parts, size_t part_count)
+{
+	struct lock_span *kept = calloc(cover->count + 2 * part_count + 1, sizeof(*kept));
+	size_t count = 0, first = 0;
+
+	assert_non_null(kept);
+	for (size_t i = 0; i < cover->count; i++) {
+		struct lock_span rest = cover->spans[i];
+
+		while (first < part_count && parts[first].at.end <= rest.at.start)
+			first++;
+		for (size_t p = first; p < part_count && parts[p].at.start < rest.at.end; p++) {
+			if (rest.at.start < parts[p].at.start)
+				kept[count++] = (struct lock_span){ { rest.at.start, parts[p].at.start }, rest.mode, rest.fence };
+			rest.at.start = parts[p].at.end;
+		}
+		if (rest.at.start < rest.at.end)
+			kept[count++] = rest;
+	}
+	free(cover->spans);
+	cover->spans = kept;
+	cover->count = count;
+}
+
+/* Whatever was there, now it is this, unless what was there is of a higher fence. */
+static void cover_put(struct host_cover *cover, const struct lock_span *spans, size_t count)
+{
+	struct lock_span *add = copy_spans(spans, count);
+	size_t added = 0, first = 0, from, to;
+
+	for (size_t i = 0; i < count; i++) {
+		bool older = false;
+
+		while (first < cover->count && cover->spans[first].at.end <= add[i].at.start)
+			first++;
+		for (size_t c = first; c < cover->count && cover->spans[c].at.start < add[i].at.end; c++)
+			older |= cover->spans[c].fence > add[i].fence;
+		if (!older)
+			add[added++] = add[i];
+	}
+	cover_cut(cover, add, added);
+	from = cover->count;
+	to = cover->count += added;
+	while (added > 0) {	/* from behind, in place */
+		if (from > 0 && cover->spans[from - 1].at.start > add[added - 1].at.start)
+			cover->spans[--to] = cover->spans[--from];
+		else
+			cover->spans[--to] = add[--added];
+	}
+	free(add);
+}
+
+static void forget_empty(struct host *host)
+{
+	for (size_t i = 0; i < host->cover_count; i++)
+		if (!host->covers[i].count) {
+			free(host->covers[i].spans);
+			host->covers[i--] = host->covers[--host->cover_count];
+		}
+}
+
+static void forget_all(struct host *host)
+{
+	while (host->cover_count > 0)
+		free(host->covers[--host->cover_count].spans);
+	host->wait_count = 0;
+}
+
+/* More locks than fit are not remembered: such a test does not re-assert. */
+static void put_covers(struct host *host, const char *key, const struct lock_span *spans, size_t count)
+{
+	struct host_cover *cover = (struct host_cover *)host_cover(host, key);
+
+	if (!cover && host->cover_count < 16) {
+		cover = &host->covers[host->cover_count++];
+		*cover = (struct host_cover){ 0 };
+		snprintf(cover->key, sizeof(cover->key), "%s", key);
+	}
+	if (cover)
+		cover_put(cover, spans, count);
+	forget_empty(host);
+}
+
+void host_give_back(struct host *host, const char *key, const struct lock_span *parts, size_t count)
+{
+	struct host_cover *cover = (struct host_cover *)host_cover(host, key);
+
+	if (cover)
+		cover_cut(cover, parts, count);
+	forget_empty(host);
+	store_give_back(host->store, key, parts, count);
+}
+
+/* --- events --- */
 
 static void on_state(void *arg, enum store_state state, const char *text)
 {
@@ -180,19 +294,16 @@ static void on_state(void *arg, enum store_state state, const char *text)
 		printf("%.4s state %d: %s\n", store_host_id(host->store), state, text);
 }
 
-static void on_granted(void *arg, const char *key, uint64_t req, enum lock_mode mode, uint64_t fence, enum lock_mode waiting)
+static void on_granted(void *arg, const char *key, uint64_t req, const struct lock_span *spans, size_t span_count,
+		       const struct lock_span *waiting, size_t waiting_count)
 {
-	struct event *event = note(arg, EV_GRANTED, key);
 	struct host *host = arg;
 
-	event->req = req;
-	event->mode = mode;
-	event->fence = fence;
-	event->waiting = waiting;
+	note_spans(host, EV_GRANTED, key, spans, span_count, waiting, waiting_count)->req = req;
 	for (size_t i = 0; i < host->wait_count; i++)
 		if (host->waits[i].req == req)
 			host->waits[i--] = host->waits[--host->wait_count];
-	set_cover(host, key, mode, fence);
+	put_covers(host, key, spans, span_count);
 }
 
 static void on_queued(void *arg, const char *key, uint64_t req, bool again)
@@ -214,41 +325,30 @@ static void on_failed(void *arg, const char *key, uint64_t req, const char *text
 	snprintf(event->text, sizeof(event->text), "%s", text);
 }
 
-static void on_recall(void *arg, const char *key, uint64_t fence, enum lock_mode mode)
+static void on_recall(void *arg, const char *key, const struct lock_span *waiting, size_t waiting_count)
 {
-	struct event *event = note(arg, EV_RECALL, key);
-
-	event->fence = fence;
-	event->mode = mode;
+	note_spans(arg, EV_RECALL, key, waiting, waiting_count, NULL, 0);
 }
 
-static void on_try(void *arg, const char *key, uint64_t fence, enum lock_mode mode, const char *from, uint64_t req)
+static void on_try(void *arg, const char *key, const struct lock_span *wanted, const char *from, uint64_t req)
 {
-	struct event *event = note(arg, EV_TRY, key);
+	struct event *event = note_spans(arg, EV_TRY, key, wanted, 1, NULL, 0);
 
-	event->fence = fence;
-	event->mode = mode;
 	event->req = req;
 	snprintf(event->text, sizeof(event->text), "%s", from);
 }
 
-static void on_cover(void *arg, const char *key, enum lock_mode mode, uint64_t fence, enum lock_mode waiting)
+static void on_cover(void *arg, const char *key, const struct lock_span *spans, size_t span_count,
+		     const struct lock_span *waiting, size_t waiting_count)
 {
-	struct event *event = note(arg, EV_COVER, key);
-
-	event->mode = mode;
-	event->fence = fence;
-	event->waiting = waiting;
-	set_cover(arg, key, mode, fence);
+	note_spans(arg, EV_COVER, key, spans, span_count, waiting, waiting_count);
+	put_covers(arg, key, spans, span_count);
 }
 
-static void on_resumed(void *arg, const char *key, enum lock_mode mode, uint64_t fence)
+static void on_resumed(void *arg, const char *key, const struct lock_span *spans, size_t span_count)
 {
-	struct event *event = note(arg, EV_RESUMED, key);
-
-	event->mode = mode;
-	event->fence = fence;
-	set_cover(arg, key, mode, fence);
+	note_spans(arg, EV_RESUMED, key, spans, span_count, NULL, 0);
+	put_covers(arg, key, spans, span_count);
 }
 
 static void on_reassert(void *arg)
@@ -260,22 +360,22 @@ static void on_reassert(void *arg)
 
 	note(host, EV_REASSERT, NULL);
 	for (size_t i = 0; i < host->cover_count; i++) {
-		covers[i] = (struct store_cover){ host->covers[i].key, host->covers[i].mode, host->covers[i].fence, "1 test" };
-		if (host->covers[i].fence > most)
-			most = host->covers[i].fence;
+		const struct host_cover *cover = &host->covers[i];
+
+		covers[i] = (struct store_cover){ cover->key, cover->spans, cover->count, "1 test" };
+		for (size_t s = 0; s < cover->count; s++)
+			if (cover->spans[s].fence > most)
+				most = cover->spans[s].fence;
 	}
 	for (size_t i = 0; i < host->wait_count; i++)
-		requests[i] = (struct store_request){ host->waits[i].key, host->waits[i].req, host->waits[i].mode, false, "1 test" };
+		requests[i] = (struct store_request){ host->waits[i].key, host->waits[i].req, host->waits[i].at, host->waits[i].mode, 0, "1 test" };
 	store_reassert(host->store, covers, host->cover_count, requests, host->wait_count, most);
 }
 
-static void on_reasserted(void *arg, const char *key, enum lock_mode mode, uint64_t fence)
+static void on_reasserted(void *arg, const char *key, const struct lock_span *spans, size_t span_count)
 {
-	struct event *event = note(arg, EV_REASSERTED, key);
-
-	event->mode = mode;
-	event->fence = fence;
-	set_cover(arg, key, mode, fence);
+	note_spans(arg, EV_REASSERTED, key, spans, span_count, NULL, 0);
+	put_covers(arg, key, spans, span_count);
 }
 
 static void on_lost(void *arg, const char *why)
@@ -283,7 +383,7 @@ static void on_lost(void *arg, const char *why)
 	struct host *host = arg;
 
 	snprintf(note(host, EV_LOST, NULL)->text, 512, "%s", why);
-	host->cover_count = host->wait_count = 0;
+	forget_all(host);
 	if (host->rejoin_at_once)
 		store_rejoin(host->store);
 }
@@ -298,12 +398,13 @@ static void on_status(void *arg, void *call, const char *record, size_t len, int
 		event->text[i] = record[i] ? record[i] : '|';
 }
 
-static void on_asked(void *arg, const char *from, uint64_t nonce, const char *key)
+static void on_asked(void *arg, const char *from, uint64_t nonce, const char *key, const char *question)
 {
 	struct event *event = note(arg, EV_ASKED, from);
 
 	event->req = nonce;
 	snprintf(event->text, sizeof(event->text), "%s", key);
+	snprintf(event->question, sizeof(event->question), "%s", question);
 }
 
 static void on_reached(void *arg, uint64_t nonce, const char *id, int err)
@@ -367,7 +468,7 @@ void host_stop(struct host *host, bool leave)
 {
 	store_free(host->store, leave);
 	host->store = NULL;
-	host->cover_count = host->wait_count = 0;
+	forget_all(host);
 	host->state_known = false;
 }
 
@@ -377,6 +478,10 @@ void host_free(struct host *host)
 		host_stop(host, false);
 	if (host->config)
 		config_free(host->config);
+	for (size_t i = 0; i < host->count; i++) {
+		free(host->events[i].spans);
+		free(host->events[i].waits);
+	}
 	free(host->events);
 	remove_tree(host->dir);
 	*host = (struct host){ 0 };

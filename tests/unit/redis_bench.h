@@ -35,10 +35,24 @@ struct event {
 	enum event_type type;
 	enum store_state state;
 	char key[64];		/* reached, told: the host, "end" at the end; asked: the host, with the key in text */
-	uint64_t req, fence;	/* asked, reached, told: the nonce; told: the part, and waiting: last; reached: -err */
-	enum lock_mode mode, waiting;
-	char text[512];		/* state, failed, lost; try: the host; status: the record, NULs as '|'; told: the text */
+	uint64_t req;		/* asked, reached, told: the nonce */
+	struct lock_span *spans;	/* granted, cover, resumed, reasserted: the cover; recall, try: what is wanted */
+	size_t span_count;
+	struct lock_span *waits;	/* granted, cover: who waits */
+	size_t wait_count;
+	struct extent at;	/* of the first span */
+	enum lock_mode mode;	/* of the first span, NONE if there is none */
+	uint64_t fence;		/* of the first span; told: the part; reached: -err */
+	enum lock_mode waiting;	/* the strongest of waits; told: last */
+	char text[512];		/* state, failed, lost; try: the host; status: the record, NULs as '|'; told: the text; asked: the key */
+	char question[64];
 	uint64_t at_ns;
+};
+
+struct host_cover {
+	char key[64];
+	struct lock_span *spans;	/* by start, disjoint */
+	size_t count;
 };
 
 struct host {
@@ -54,9 +68,9 @@ struct host {
 	struct event *events;
 	size_t count, size, mark;
 	/* what it holds, for re-assertions */
-	struct { char key[64]; enum lock_mode mode; uint64_t fence; } covers[16];
+	struct host_cover covers[16];
 	size_t cover_count;
-	struct { char key[64]; uint64_t req; enum lock_mode mode; } waits[16];
+	struct { char key[64]; uint64_t req; struct extent at; enum lock_mode mode; } waits[16];
 	size_t wait_count;
 };
 
@@ -64,6 +78,9 @@ void host_make(struct host *host, struct loop *loop, const struct server *server
 void host_start(struct host *host);
 void host_stop(struct host *host, bool leave);	/* the store only; host_start makes it again */
 void host_free(struct host *host);
+/* store_give_back: what the host has of these parts is what the answer says. */
+void host_give_back(struct host *host, const char *key, const struct lock_span *parts, size_t count);
+const struct host_cover *host_cover(const struct host *host, const char *key);	/* NULL if there is none */
 void host_mark(struct host *host);		/* later looks begin here */
 /* The first event since the mark of this type (key NULL, req 0: any). NULL if there is none. */
 const struct event *host_find(const struct host *host, enum event_type type, const char *key, uint64_t req);

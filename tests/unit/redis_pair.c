@@ -50,17 +50,43 @@ int tear_down(void **state)
 	return 0;
 }
 
+static const struct event *acquire_at(struct host *host, const char *key, uint64_t req, struct extent at, enum lock_mode mode)
+{
+	store_acquire(host->store, key, req, at, mode, 0, "1 test");
+	return await_event(host, EV_GRANTED, key, req, 5);
+}
+
+static void wait_at(struct host *host, const char *key, uint64_t req, struct extent at, enum lock_mode mode)
+{
+	store_acquire(host->store, key, req, at, mode, 0, "1 test");
+	await_event(host, EV_QUEUED, key, req, 5);
+	snprintf(host->waits[host->wait_count].key, 64, "%s", key);
+	host->waits[host->wait_count].req = req;
+	host->waits[host->wait_count].at = at;
+	host->waits[host->wait_count++].mode = mode;
+}
+
 uint64_t acquire(struct host *host, uint64_t req, enum lock_mode mode)
 {
-	store_acquire(host->store, K, req, mode, false, "1 test");
-	return await_event(host, EV_GRANTED, K, req, 5)->fence;
+	return acquire_at(host, K, req, EXTENT_ALL, mode)->fence;
 }
 
 void wait_in_line(struct host *host, uint64_t req, enum lock_mode mode)
 {
-	store_acquire(host->store, K, req, mode, false, "1 test");
-	await_event(host, EV_QUEUED, K, req, 5);
-	snprintf(host->waits[host->wait_count].key, 64, "%s", K);
-	host->waits[host->wait_count].req = req;
-	host->waits[host->wait_count++].mode = mode;
+	wait_at(host, K, req, EXTENT_ALL, mode);
+}
+
+void give_back(struct host *host, enum lock_mode keep, uint64_t fence)
+{
+	host_give_back(host, K, &(struct lock_span){ EXTENT_ALL, keep, fence }, 1);
+}
+
+const struct event *acquire_part(struct host *host, uint64_t req, uint64_t start, uint64_t end, enum lock_mode mode)
+{
+	return acquire_at(host, R, req, (struct extent){ start, end }, mode);
+}
+
+void wait_for_part(struct host *host, uint64_t req, uint64_t start, uint64_t end, enum lock_mode mode)
+{
+	wait_at(host, R, req, (struct extent){ start, end }, mode);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* LINK: daemon-lite/dlock/answer.c daemon-lite/dlock/agent_client.c daemon-lite/dlock/sentence.c daemon-lite/dlock/json.c
+/* LINK: daemon-lite/dlock/answer.c daemon-lite/dlock/rows.c daemon-lite/dlock/agent_client.c daemon-lite/dlock/sentence.c daemon-lite/dlock/json.c
  * daemon-lite/dlock/table.c daemon-lite/dlock/text.c daemon-lite/records.c shim/wire.c */
 /* The dlock command against a made-up agent: tables and JSON of what it says, and a sentence for each way it can fail. */
 #include <stdarg.h>
@@ -130,12 +130,12 @@ static void add_key(void *arg, const struct answer *answer, const char *key)
 static void test_the_table_shows_holders_then_waiters_in_order(void **state)
 {
 	static const char wanted[] =
-		"NAME     MODE  HOST  PID  COMMAND  AGE    FENCE                 STATE             LEASE\n"
-		"a\\x0a\\xff  SH    web2  -    -               18446744073709551615  idle              12s\n"
-		"b        EX    web1  12   heir     1m01s  7                     held              29s\n"
-		"b        EX    web1  13   sh       1ms                          waits 1 (kernel)\n"
-		"b        SH    web2  21   py       900ms                        waits 2\n"
-		"b        EX    web2  22   py       3s                           waits 3\n";
+		"NAME     MODE  KIND   RANGE  HOST  PID  COMMAND  AGE    FENCE                 STATE             LEASE\n"
+		"a\\x0a\\xff  SH    flock  -      web2  -    -               18446744073709551615  idle              12s\n"
+		"b        EX    flock  -      web1  12   heir     1m01s  7                     held              29s\n"
+		"b        EX    flock  -      web1  13   sh       1ms                          waits 1 (kernel)\n"
+		"b        SH    flock  -      web2  21   py       900ms                        waits 2\n"
+		"b        EX    flock  -      web2  22   py       3s                           waits 3\n";
 	struct fake fake = { .type = WIRE_END, .records = records, .cut = 300 };
 	struct table table = { .columns = ANSWER_COLUMNS };
 	struct answer answer;
@@ -200,28 +200,170 @@ static void test_who_asked_for_a_cover_of_a_silent_host_is_in_brackets(void **st
 
 	(void)state;
 	/* Two hosts of one name are told apart. */
-	assert_string_equal(text, "a  EX  web/aaaa  (11)  (flock)  1m01s  7  unknown\n"
-				  "b  EX  web/bbbb  ?     ?        1m01s  8  held\n");
+	assert_string_equal(text, "a  EX  flock  -  web/aaaa  (11)  (flock)  1m01s  7  unknown\n"
+				  "b  EX  flock  -  web/bbbb  ?     ?        1m01s  8  held\n");
 	free(text);
 }
 
 static void test_many_holders_of_one_cover_are_counted(void **state)
 {
-	char said[2000] = "record=cover\tkey=f:a\thost=h\tmode=SH\tfence=7\tage_ms=1000\tstate=held\n";
+	char said[3000] = "record=cover\tkey=f:a\thost=h\tmode=SH\tfence=7\tage_ms=1000\tstate=held\n";
 	char *text, *row;
 	int rows = 0;
 
 	(void)state;
-	for (int i = 0; i < 13; i++)
+	for (int i = 0; i < 23; i++)
 		sprintf(said + strlen(said), "record=holder\tkey=f:a\thost=h\tpid=%d\tcommand=r\tmode=SH%s\n", 100 + i, i ? "" : "\tage_ms=5000");
 	text = rows_of(said);
 	for (row = text; (row = strchr(row, '\n')); row++)
 		rows++;
-	assert_int_equal(rows, 11);
-	assert_non_null(strstr(text, "a  SH  h  100  r       5s  7  held\n"));
-	assert_non_null(strstr(text, "a  SH  h  109  r       1s  7  held\n"));
-	assert_non_null(strstr(text, "a  SH  h  + 3  (more)      7  held\n"));
+	assert_int_equal(rows, 21);
+	assert_non_null(strstr(text, "a  SH  flock  -  h  100  r       5s  7  held\n"));
+	assert_non_null(strstr(text, "a  SH  flock  -  h  119  r       1s  7  held\n"));
+	assert_non_null(strstr(text, "a  SH  flock  -  h  + 3  (more)      7  held\n"));
 	free(text);
+}
+
+#define PART(mode, start, end, fence, state) "record=cover\tkey=r:a\thost=h\tmode=" mode "\tkind=record\tstart=" start "\tend=" end "\tfence=" fence "\tage_ms=5000\tstate=" state "\n"
+#define LOCK(pid, mode, kind, start, end) "record=holder\tkey=r:a\thost=h\tpid=" pid "\tcommand=c\tmode=" mode "\tkind=" kind "\tstart=" start "\tend=" end "\n"
+#define EOF_TEXT "9223372036854775808"
+
+/* Blanks are not what is tested. */
+static void check_rows(const char *said, const char *wanted)
+{
+	char *text = rows_of(said), *out = text;
+
+	for (const char *in = text; *in; in++)
+		if (*in != ' ' || (out > text && out[-1] != ' ' && out[-1] != '\n'))
+			*out++ = *in;
+	*out = '\0';
+	assert_string_equal(text, wanted);
+	free(text);
+}
+
+static void test_each_record_lock_is_a_row_and_the_rest_of_the_cover_one(void **state)
+{
+	(void)state;
+	check_rows(PART("EX", "0", EOF_TEXT, "7", "held")
+		   LOCK("12", "SH", "ofd", "300", EOF_TEXT) LOCK("11", "EX", "record", "100", "200") LOCK("12", "SH", "ofd", "150", "160")
+		   "record=waiter\tkey=r:a\thost=i\tpid=9\tcommand=d\tmode=EX\tkind=record\tstart=5\tend=6\ttry=0\torder=3\tage_ms=2000\twhere=store\n",
+		   "a EX record 100-200 h 11 c 7 held\n"
+		   "a SH ofd 150-160 h 12 c 7 held\n"
+		   "a SH ofd 300-EOF h 12 c 7 held\n"
+		   "a EX record 0-300 (2 parts) h - - 5s 7 idle\n"
+		   "a EX record 5-6 i 9 d 2s waits 1\n");
+}
+
+static void test_many_parts_of_a_cover_are_summed_up_in_one_row(void **state)
+{
+	(void)state;
+	check_rows(PART("EX", "0", "10", "7", "idle") PART("EX", "10", "20", "8", "idle") PART("EX", "30", "40", "6", "held") PART("SH", "50", "60", "6", "idle")
+		   LOCK("11", "EX", "record", "30", "40"),
+		   "a EX record 30-40 h 11 c 6 held\n"
+		   "a SH/EX record 0-60 (2 parts) h - - 5s 8 idle\n");
+}
+
+static void test_parts_in_other_states_are_not_called_idle(void **state)
+{
+	(void)state;
+	check_rows(PART("EX", "0", "10", "7", "recalled") PART("EX", "20", "30", "8", "held") PART("EX", "40", "50", "9", "idle")
+		   LOCK("11", "EX", "record", "2", "3"),
+		   "a EX record 2-3 h 11 c 7 recalled\n"
+		   "a EX record 20-30 h ? ? 5s 8 held\n"
+		   "a EX record 0-10 (2 parts) h - - 5s 7 recalled\n"
+		   "a EX record 40-50 h - - 5s 9 idle\n");
+	check_rows("record=cover\tkey=r:a\thost=h\tmode=EX\tkind=record\tstart=0\tend=10\tfence=7\tage_ms=5000\tpid=4\tcommand=c\tstate=unknown\n",
+		   "a EX record 0-10 h (4) (c) 5s 7 unknown\n");
+}
+
+static void test_a_lock_without_a_found_holder_or_cover_is_shown(void **state)
+{
+	(void)state;
+	check_rows(LOCK("", "EX", "record", "5", "6"), "a EX record 5-6 h ? c held\n");
+	/* Numbers that make no range are no range. */
+	check_rows(LOCK("3", "EX", "record", "6", "5"), "a EX record 0-EOF h 3 c held\n");
+	check_rows(LOCK("3", "EX", "record", "x", "18446744073709551615"), "a EX record 0-EOF h 3 c held\n");
+}
+
+static void test_both_families_of_a_name_stand_together(void **state)
+{
+	(void)state;
+	check_rows("record=cover\tkey=f:b\thost=h\tmode=EX\tfence=1\tstate=idle\n"
+		   "record=cover\tkey=r:a\thost=h\tmode=EX\tfence=2\tstate=idle\n"
+		   "record=cover\tkey=r:b\thost=h\tmode=EX\tfence=3\tstart=0\tend=1\tstate=idle\n"
+		   "record=cover\tkey=f:a\thost=h\tmode=EX\tfence=4\tstate=idle\n",
+		   "a EX flock - h - - 4 idle\n"
+		   "a EX record 0-EOF h - - 2 idle\n"
+		   "b EX flock - h - - 1 idle\n"
+		   "b EX record 0-1 h - - 3 idle\n");
+}
+
+static void test_json_has_the_range_and_null_where_it_never_ends(void **state)
+{
+	struct fake fake = { .type = WIRE_END, .records = LOCK("11", "EX", "ofd", "3", EOF_TEXT) LOCK("", "SH", "record", "0", "9") };
+	struct answer answer;
+	struct refusal refusal;
+	struct json json = { 0 };
+	size_t size;
+	char *text;
+
+	(void)state;
+	assert_int_equal(ask(&fake, &answer, &refusal), 0);
+	json.out = open_memstream(&text, &size);
+	answer_json(&answer, "r:a", &json);
+	fclose(json.out);
+	assert_non_null(strstr(text, "\"family\": \"record\""));
+	assert_non_null(strstr(text, "\"pid\": 11,\n      \"command\": \"c\",\n      \"mode\": \"EX\",\n      \"kind\": \"ofd\",\n      \"start\": 3,\n      \"end\": null\n"));
+	assert_non_null(strstr(text, "\"pid\": null,"));
+	assert_non_null(strstr(text, "\"start\": 0,\n      \"end\": 9\n"));
+	free(text);
+	answer_free(&answer);
+}
+
+static void test_any_ranges_are_summed_up_without_losing_a_byte(void **state)
+{
+	unsigned seed = 7;
+
+	(void)state;
+	for (int round = 0; round < 300; round++) {
+		char said[4000] = "", *text, *idle;
+		bool held[64] = { false }, covered[64] = { false };
+		unsigned first = 64, last = 0;
+		unsigned at = 0;
+
+		while (at < 60) {
+			unsigned start = at + (seed = seed * 1103515245u + 12345u) / 65536 % 4, end = start + 1 + seed / 97 % 9;
+
+			sprintf(said + strlen(said), "record=cover\tkey=r:a\thost=h\tmode=EX\tstart=%u\tend=%u\tfence=1\tstate=idle\n", start, end < 64 ? end : 64);
+			for (unsigned i = start; i < end && i < 64; i++)
+				covered[i] = true;
+			at = end;
+		}
+		for (int i = 0; i < 5; i++) {
+			unsigned start = (seed = seed * 1103515245u + 12345u) / 65536 % 63, end = start + 1 + seed / 97 % 9;
+
+			sprintf(said + strlen(said), "record=holder\tkey=r:a\thost=h\tpid=5\tcommand=c\tmode=EX\tstart=%u\tend=%u\n", start, end);
+			for (unsigned j = start; j < end && j < 64; j++)
+				held[j] = true;
+		}
+		for (unsigned i = 0; i < 64; i++)
+			if (covered[i] && !held[i]) {
+				first = i < first ? i : first;
+				last = i + 1;
+			}
+		text = rows_of(said);
+		idle = strstr(text, "-  -");
+		if (first == 64) {
+			assert_null(idle);
+		} else {
+			char range[40];
+
+			snprintf(range, sizeof range, "record  %u-%u ", first, last);
+			assert_non_null(idle);
+			assert_non_null(strstr(text, range));
+		}
+		free(text);
+	}
 }
 
 static void test_json_is_well_formed_whatever_the_name(void **state)
@@ -316,6 +458,13 @@ int main(void)
 		cmocka_unit_test(test_the_table_shows_holders_then_waiters_in_order),
 		cmocka_unit_test(test_who_asked_for_a_cover_of_a_silent_host_is_in_brackets),
 		cmocka_unit_test(test_many_holders_of_one_cover_are_counted),
+		cmocka_unit_test(test_each_record_lock_is_a_row_and_the_rest_of_the_cover_one),
+		cmocka_unit_test(test_many_parts_of_a_cover_are_summed_up_in_one_row),
+		cmocka_unit_test(test_parts_in_other_states_are_not_called_idle),
+		cmocka_unit_test(test_a_lock_without_a_found_holder_or_cover_is_shown),
+		cmocka_unit_test(test_both_families_of_a_name_stand_together),
+		cmocka_unit_test(test_json_has_the_range_and_null_where_it_never_ends),
+		cmocka_unit_test(test_any_ranges_are_summed_up_without_losing_a_byte),
 		cmocka_unit_test(test_json_is_well_formed_whatever_the_name),
 		cmocka_unit_test(test_json_escapes_what_must_be),
 		cmocka_unit_test(test_nothing_in_a_name_reaches_the_terminal_raw),

@@ -51,6 +51,7 @@ static char path[64];
 static int lock_fd;		/* the "agent's description"; made before the guard */
 static struct inode_id id;
 static pid_t guard_pid;
+static const char *key;		/* of the lock; its beginning says what holders and agents take */
 
 static uint64_t now_ns(void)
 {
@@ -86,7 +87,24 @@ static int set_up(void **state)
 		return -1;
 	id = (struct inode_id){ .dev = st.st_dev, .ino = st.st_ino, .btime_ns = 42 };
 	guard_pid = 0;
+	key = "f:job";
 	return 0;
+}
+
+static int set_up_records(void **state)
+{
+	int r = set_up(state);
+
+	key = "r:job";
+	return r;
+}
+
+/* Exclusively, without waiting: all of the file, or by record locks a byte. */
+static int take(int fd, int command)
+{
+	struct flock range = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 5, .l_len = 1 };
+
+	return *key == 'f' ? flock(fd, LOCK_EX | LOCK_NB) : fcntl(fd, command, &range);
 }
 
 static int tear_down(void **state)
@@ -108,16 +126,16 @@ static void on_term(int sig)
 	report->signal = sig;
 }
 
-static void on_taken(void *arg, int fd, const struct inode_id *their_id, const char *key, const char *on_lost)
+static void on_taken(void *arg, int fd, const struct inode_id *their_id, const char *their_key, const char *on_lost)
 {
 	struct guard_link *link = arg;
 	struct stat st;
 	int handle = report->taken++;
 
-	if (fstat(fd, &st) == 0 && st.st_ino == id.ino && their_id->ino == id.ino && their_id->btime_ns == 42 && strcmp(key, "f:job") == 0 &&
+	if (fstat(fd, &st) == 0 && st.st_ino == id.ino && their_id->ino == id.ino && their_id->btime_ns == 42 && strcmp(their_key, key) == 0 &&
 	    strcmp(on_lost, "kill") == 0)
 		report->taken_right++;
-	guard_keep(link, (uint64_t)handle, fd, their_id, key, on_lost);
+	guard_keep(link, (uint64_t)handle, fd, their_id, their_key, on_lost);
 }
 
 /* Stamps the page until it is told to stop; the other agents are made of it. */
@@ -180,8 +198,8 @@ static int agent_keeps(void *arg, struct guard_link *link)
 	report->taken = report->taken_right = 0;
 	guard_take_over(link, on_taken, link);
 	if (report->starts++ == 0) {
-		report->keep_err = guard_keep(link, 7, lock_fd, &id, "f:job", "kill");
-		flock(lock_fd, LOCK_EX | LOCK_NB);	/* as a helper thread would */
+		report->keep_err = guard_keep(link, 7, lock_fd, &id, key, "kill");
+		take(lock_fd, F_OFD_SETLK);	/* as a helper thread would */
 	}
 	close(lock_fd);
 	return agent_loop(link);
@@ -198,7 +216,7 @@ static int agent_once(void *arg, struct guard_link *link)
 
 static int agent_keeps_thousands(void *arg, struct guard_link *link)
 {
-	char key[64];
+	char text[64];
 
 	(void)arg;
 	report->up = 0;
@@ -207,8 +225,8 @@ static int agent_keeps_thousands(void *arg, struct guard_link *link)
 	if (report->starts++ == 0) {
 		kill(getppid(), SIGSTOP);
 		for (int i = 0; i < 6000; i++) {
-			snprintf(key, sizeof(key), "f:%d", i);
-			if (guard_keep(link, (uint64_t)i, lock_fd, &id, key, "log") < 0)
+			snprintf(text, sizeof(text), "f:%d", i);
+			if (guard_keep(link, (uint64_t)i, lock_fd, &id, text, "log") < 0)
 				report->keep_err = 1;
 		}
 		for (int i = 0; i < 6000; i += 2)
@@ -321,6 +339,23 @@ static void test_a_killed_agent_is_replaced_and_its_descriptions_are_handed_on(v
 	close(own_descriptor);
 }
 
+static void test_a_killed_agents_record_locks_do_not_outlive_it(void **state)
+{
+	int own_descriptor = open(path, O_RDWR | O_CLOEXEC);
+
+	(void)state;
+	guard_start(agent_keeps, NULL);
+	WAIT_FOR(report->up);
+	close(lock_fd);
+	lock_fd = -1;
+	assert_int_equal(take(own_descriptor, F_OFD_SETLK), -1);
+	kill(report->pid, SIGKILL);
+	WAIT_FOR(report->starts == 2 && report->up);
+	assert_int_equal(report->taken_right, 1);
+	assert_int_equal(take(own_descriptor, F_OFD_SETLK), 0);
+	close(own_descriptor);
+}
+
 static void test_a_stopped_agent_is_replaced_within_a_sixth_of_the_lease_and_a_second(void **state)
 {
 	uint64_t from;
@@ -423,7 +458,7 @@ static pid_t holder_start(void)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		close(lock_fd);
 		sigaction(SIGTERM, &action, NULL);
-		if (flock(fd, LOCK_EX) < 0 || write(pipe_fds[1], &byte, 1) != 1)
+		if (take(fd, F_SETLK) < 0 || write(pipe_fds[1], &byte, 1) != 1)
 			_exit(1);
 		for (;;)
 			pause();
@@ -462,6 +497,11 @@ static void test_without_an_agent_the_guard_ends_holders_before_the_lease_ends(v
 	assert_int_equal(*got_term, 1);
 	assert_in_range(took, TTL_MS / 6 * 5, TTL_MS);
 	assert_int_equal(kill(guard_pid, 0), 0);
+}
+
+static void test_without_an_agent_holders_of_record_locks_are_ended_too(void **state)
+{
+	test_without_an_agent_the_guard_ends_holders_before_the_lease_ends(state);
 }
 
 static void test_with_an_agent_that_forgets_the_ladder_the_guard_kills_a_little_later(void **state)
@@ -554,12 +594,14 @@ int main(void)
 		GUARD_TEST(test_an_agent_that_ends_at_once_again_and_again_is_started_more_and_more_slowly),
 		GUARD_TEST(test_sigterm_is_passed_on_and_the_agents_code_comes_back),
 		GUARD_TEST(test_a_killed_agent_is_replaced_and_its_descriptions_are_handed_on),
+		cmocka_unit_test_setup_teardown(test_a_killed_agents_record_locks_do_not_outlive_it, set_up_records, tear_down),
 		GUARD_TEST(test_a_stopped_agent_is_replaced_within_a_sixth_of_the_lease_and_a_second),
 		GUARD_TEST(test_an_agent_that_runs_but_does_not_get_round_is_replaced),
 		GUARD_TEST(test_after_a_pause_of_both_the_agent_has_time_again),
 		GUARD_TEST(test_thousands_of_descriptions_pass_while_the_guard_does_not_listen),
 		GUARD_TEST(test_an_agent_survives_its_guard_and_notices),
 		GUARD_TEST(test_without_an_agent_the_guard_ends_holders_before_the_lease_ends),
+		cmocka_unit_test_setup_teardown(test_without_an_agent_holders_of_record_locks_are_ended_too, set_up_records, tear_down),
 		GUARD_TEST(test_with_an_agent_that_forgets_the_ladder_the_guard_kills_a_little_later),
 		GUARD_TEST(test_renewals_keep_the_holder_alive),
 		GUARD_TEST(test_the_service_manager_hears_of_start_life_and_end),

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -705,7 +706,7 @@ static void test_reopening_gives_another_description_also_of_a_deleted_file(void
 
 	(void)state;
 	assert_int_equal(unlink(in_dir("again")), 0);
-	own = identify_reopen(fd);
+	own = identify_reopen(fd, false);
 	assert_true(own >= 0);
 	assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
 	assert_int_equal(flock(own, LOCK_SH | LOCK_NB), -1);
@@ -713,7 +714,76 @@ static void test_reopening_gives_another_description_also_of_a_deleted_file(void
 	assert_true(fcntl(own, F_GETFD) & FD_CLOEXEC);
 	close(own);
 	close(fd);
-	assert_int_equal(identify_reopen(fd), -ENOENT);
+	assert_int_equal(identify_reopen(fd, false), -ENOENT);
+}
+
+static volatile sig_atomic_t lease_broken;
+
+static int access_of_reopened(int fd, bool records)
+{
+	int own = identify_reopen(fd, records), flags;
+
+	assert_true(own >= 0);
+	flags = fcntl(own, F_GETFL);
+	assert_true(flags & O_NONBLOCK);
+	assert_true(fcntl(own, F_GETFD) & FD_CLOEXEC);
+	close(own);
+	return flags & O_ACCMODE;
+}
+
+static void test_for_record_locks_a_file_is_reopened_for_writing_where_nobody_can_notice(void **state)
+{
+	int rw = make("w"), ro = open(in_dir("w"), O_RDONLY | O_CLOEXEC), wo = open(in_dir("w"), O_WRONLY | O_APPEND | O_CLOEXEC);
+	int d = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), path_only = open(in_dir("w"), O_PATH | O_CLOEXEC);
+	struct stat st;
+
+	(void)state;
+	assert_int_equal(write(rw, "text", 4), 4);
+	assert_int_equal(access_of_reopened(rw, true), O_RDWR);
+	assert_int_equal(access_of_reopened(wo, true), O_RDWR);
+	assert_int_equal(access_of_reopened(ro, true), O_RDONLY);
+	assert_int_equal(access_of_reopened(path_only, true), O_RDONLY);
+	assert_int_equal(access_of_reopened(d, true), O_RDONLY);
+	assert_int_equal(access_of_reopened(rw, false), O_RDONLY);
+	/* A program that is open for writing cannot be executed. */
+	assert_int_equal(fchmod(rw, 0755), 0);
+	assert_int_equal(access_of_reopened(rw, true), O_RDONLY);
+	assert_int_equal(fchmod(rw, 0600), 0);
+	assert_int_equal(fstat(rw, &st), 0);
+	assert_int_equal(st.st_size, 4);
+	assert_int_equal(unlink(in_dir("w")), 0);
+	assert_int_equal(access_of_reopened(rw, true), O_RDWR);
+	close(rw);
+	close(ro);
+	close(wo);
+	close(d);
+	close(path_only);
+}
+
+static void on_lease(int sig)
+{
+	(void)sig;
+	lease_broken = 1;
+}
+
+/* A reader's lease stands while nobody has the file open for writing: the agent must not be the one who breaks it. */
+static void test_a_read_lease_is_not_broken_by_the_agent(void **state)
+{
+	struct sigaction action = { .sa_handler = on_lease };
+	int fd, own;
+
+	(void)state;
+	close(make("leased"));
+	fd = open(in_dir("leased"), O_RDONLY | O_CLOEXEC);
+	sigaction(SIGIO, &action, NULL);
+	if (fcntl(fd, F_SETLEASE, F_RDLCK) < 0)
+		skip();
+	own = identify_reopen(fd, true);
+	assert_true(own >= 0);
+	assert_int_equal(fcntl(fd, F_GETLEASE), F_RDLCK);
+	assert_int_equal(lease_broken, 0);
+	close(own);
+	close(fd);
 }
 
 static void test_a_live_file_is_identified_quickly(void **state)
@@ -766,6 +836,8 @@ int main(void)
 		cmocka_unit_test(test_a_change_of_the_mount_table_is_noticed),
 		cmocka_unit_test(test_only_known_filesystems_are_local),
 		cmocka_unit_test(test_reopening_gives_another_description_also_of_a_deleted_file),
+		cmocka_unit_test(test_for_record_locks_a_file_is_reopened_for_writing_where_nobody_can_notice),
+		cmocka_unit_test(test_a_read_lease_is_not_broken_by_the_agent),
 		cmocka_unit_test(test_a_live_file_is_identified_quickly),
 	};
 

@@ -96,6 +96,37 @@ static void take(void)
 		_exit(2);
 }
 
+static void take_range(int fd, int command, off_t start)
+{
+	struct flock range = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = start, .l_len = 1 };
+
+	if (fd < 0 || fcntl(fd, command, &range) < 0)
+		_exit(2);
+}
+
+static void take_ranges(void)
+{
+	int fd = open(path, O_RDWR);
+
+	for (int i = 0; i < 500; i++)
+		take_range(fd, F_SETLK, 1000 + 2 * i);
+}
+
+static void take_ofd_range(void)
+{
+	take_range(open(path, O_RDWR), F_OFD_SETLK, 7);
+}
+
+static void take_ofd_range_and_map(void)
+{
+	int fd = open(path, O_RDWR);
+
+	take_range(fd, F_OFD_SETLK, 7);
+	if (ftruncate(fd, 4096) < 0 || mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED)
+		_exit(2);
+	close(fd);
+}
+
 static void just_open(void)
 {
 	if (open(path, O_RDWR) < 0)
@@ -312,6 +343,65 @@ static void test_a_lock_in_flight_stays_counted_and_harms_nobody(void **state)
 	end(other);
 }
 
+static void test_holders_of_record_locks_get_one_term_and_then_kill(void **state)
+{
+	pid_t posix = child_start(take_ranges), ofd = child_start(take_ofd_range), other = child_start(take);
+
+	(void)state;
+	file.key = "r:test";
+	for (int i = 0; i < 5; i++)
+		assert_int_equal(ladder_pass(LADDER_FAILING, &file, 1), 1);
+	wait_for(SIGTERM, 2);
+	assert_false(ended(posix));
+	kill(posix, SIGSTOP);
+	assert_int_equal(ladder_pass(LADDER_KILL, &file, 1), 1);
+	wait_for_end(posix);
+	wait_for_end(ofd);
+	assert_int_equal(ladder_pass(LADDER_KILL, &file, 1), 0);
+	assert_true(file.done);
+	/* Who has only a flock is of another lock. */
+	assert_false(ended(other));
+	assert_int_equal(atomic_load(&counts[SIGTERM]), 2);
+	end(other);
+}
+
+static void test_the_two_kinds_of_locks_of_a_file_are_two_files(void **state)
+{
+	pid_t flocker = child_start(take), other = child_start(take_ofd_range);
+	struct ladder_file files[2] = { file, file };
+
+	(void)state;
+	files[1].key = "r:test";
+	assert_int_equal(on_lost_parse("log", &files[1].on_lost), 0);
+	assert_int_equal(ladder_pass(LADDER_KILL, files, 2), 2);
+	wait_for_end(flocker);
+	assert_false(files[0].done);
+	assert_true(files[1].done);
+	assert_int_equal(ladder_pass(LADDER_KILL, files, 2), 0);
+	assert_false(ended(other));
+	end(other);
+}
+
+static void test_the_agents_own_record_lock_is_nobodys(void **state)
+{
+	(void)state;
+	file.key = "r:test";
+	take_range(file.fd, F_OFD_SETLK, 7);
+	assert_int_equal(ladder_pass(LADDER_KILL, &file, 1), 0);
+	assert_true(file.done);
+}
+
+static void test_an_ofd_lock_that_only_a_mapping_keeps_ends_with_its_process(void **state)
+{
+	pid_t pid = child_start(take_ofd_range_and_map);
+
+	(void)state;
+	file.key = "r:test";
+	assert_int_equal(ladder_pass(LADDER_KILL, &file, 1), 1);
+	wait_for_end(pid);
+	assert_int_equal(ladder_pass(LADDER_KILL, &file, 1), 0);
+}
+
 static void test_many_files_are_handled_in_one_pass(void **state)
 {
 	enum { COUNT = 50 };
@@ -363,6 +453,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_a_holder_that_has_only_a_mapping_is_ended, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_the_other_half_of_the_agent_is_no_holder, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_a_lock_in_flight_stays_counted_and_harms_nobody, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_holders_of_record_locks_get_one_term_and_then_kill, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_the_two_kinds_of_locks_of_a_file_are_two_files, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_the_agents_own_record_lock_is_nobodys, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_an_ofd_lock_that_only_a_mapping_keeps_ends_with_its_process, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_many_files_are_handled_in_one_pass, set_up, tear_down),
 	};
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * LINK: tests/unit/fake_agent.c shim/entry.c shim/lock.c shim/decide.c shim/reach.c shim/spawn.c shim/standing.c shim/state.c
+ * LINK: tests/unit/fake_agent.c shim/entry.c shim/lock.c shim/flock.c shim/record.c shim/record_args.c shim/getlk.c shim/talk.c shim/cancel.c shim/before.c shim/range.c
+ *       shim/decide.c shim/reach.c shim/spawn.c shim/standing.c shim/state.c
  *       shim/connect.c shim/left.c shim/held.c shim/fd.c shim/log.c shim/wire.c
  *       config/rules.c config/pattern.c config/runtime_dir.c config/lex.c
  */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * LINK: tests/unit/fake_agent.c shim/entry.c shim/lock.c shim/decide.c shim/reach.c shim/spawn.c shim/standing.c shim/state.c
+ * LINK: tests/unit/fake_agent.c shim/entry.c shim/lock.c shim/flock.c shim/record.c shim/record_args.c shim/getlk.c shim/talk.c shim/cancel.c shim/before.c shim/range.c
+ *       shim/decide.c shim/reach.c shim/spawn.c shim/standing.c shim/state.c
  *       shim/connect.c shim/left.c shim/held.c shim/fd.c shim/log.c shim/wire.c daemon-lite/publish.c
  *       config/rules.c config/pattern.c config/runtime_dir.c config/lex.c
  */
@@ -40,6 +41,7 @@ static struct inode_id id_of(int fd)
 	return (struct inode_id){ .dev = st.st_dev, .ino = st.st_ino };
 }
 
+/* For the slot's kind of lock. */
 static void publish(struct publish_slot *slot, int fd, const char *name, enum lock_mode mode)
 {
 	struct inode_id id = id_of(fd);
@@ -240,6 +242,73 @@ static void test_more_names_than_places_ask_and_lose_nothing(void **state)
 		publish_drop(&slots[i]);
 }
 
+static int range(int fd, int cmd, short type, int64_t start, int64_t len)
+{
+	struct flock lock = { .l_type = type, .l_start = start, .l_len = len };
+
+	return fcntl(fd, cmd, &lock);
+}
+
+static void test_a_file_has_an_entry_for_flock_and_one_for_record_locks(void **state)
+{
+	struct publish_slot flocks = { 0 }, records = { .records = true };
+	int fd = fake_open(A), other = fake_open(A);
+
+	(void)state;
+	publish(&flocks, fd, A, MODE_EX);
+	fake_start(&agent, script_busy);
+	assert_int_equal(range(fd, F_SETLK, F_WRLCK, 0, 5), -1);
+	assert_int_equal(errno, EAGAIN);
+	fake_finish(&agent);
+	publish(&records, fd, A, MODE_EX);
+	assert_ptr_not_equal(flocks.entry, records.entry);
+	publish(&flocks, fd, A, MODE_NONE);
+	expect_asks(fd, LOCK_EX);
+
+	start_unvisited();
+	errno = 77;
+	assert_int_equal(range(fd, F_SETLK, F_WRLCK, 0, 5), 0);
+	assert_int_equal(range(fd, F_SETLKW, F_WRLCK, 10, 5), 0);
+	assert_int_equal(range(other, F_OFD_SETLK, F_RDLCK, 20, 0), 0);
+	assert_int_equal(lockf(fd, F_TLOCK, 3), 0);
+	assert_int_equal(errno, 77);
+	assert_int_equal(range(other, F_OFD_SETLK, F_WRLCK, 4, 1), -1);
+	assert_int_equal(errno, EAGAIN);
+	assert_false(fake_range_is_free(other, 4, 1, F_WRLCK));
+	assert_true(fake_range_is_free(other, 5, 5, F_WRLCK));
+	assert_false(fake_range_is_free(other, 10, 1, F_WRLCK));
+	assert_int_equal(range(-1, F_SETLK, F_WRLCK, 4, 1), -1);
+	assert_int_equal(errno, EBADF);
+	finish_unvisited();
+
+	publish(&records, fd, A, MODE_SH);
+	fake_start(&agent, script_busy);
+	assert_int_equal(range(fd, F_OFD_SETLK, F_WRLCK, 100, 5), -1);
+	assert_int_equal(errno, EAGAIN);
+	fake_finish(&agent);
+	publish_drop(&flocks);
+	publish_drop(&records);
+	close(fd);
+	close(other);
+}
+
+static void test_a_wait_for_a_holder_of_this_host_is_the_agents_to_see(void **state)
+{
+	struct publish_slot slot = { .records = true };
+	int fd = fake_open(A), other = fake_open(A);
+
+	(void)state;
+	publish(&slot, fd, A, MODE_EX);
+	assert_int_equal(range(other, F_OFD_SETLK, F_WRLCK, 0, 5), 0);
+	fake_start(&agent, script_busy);
+	assert_int_equal(range(fd, F_SETLKW, F_WRLCK, 0, 5), -1);
+	assert_int_equal(errno, ENOLCK);	/* busy is no answer to a call that waits */
+	fake_finish(&agent);
+	publish_drop(&slot);
+	close(fd);
+	close(other);
+}
+
 static void test_any_change_shows_in_the_state_word(void **state)
 {
 	struct publish_slot slot = { 0 };
@@ -249,7 +318,7 @@ static void test_any_change_shows_in_the_state_word(void **state)
 
 	(void)state;
 	publish(&slot, fd, A, MODE_EX);
-	assert_true(standing_find(table, path, strlen(path), fd, MODE_EX, &look));
+	assert_true(standing_find(table, path, strlen(path), fd, MODE_EX, false, &look));
 	assert_true(standing_still(&look));
 	publish(&slot, fd, A, MODE_NONE);
 	assert_false(standing_still(&look));
@@ -303,7 +372,7 @@ static void test_a_lock_kept_without_asking_is_never_given_away(void **state)
 	(void)state;
 	pthread_create(&thread, NULL, close_and_probe, &race);
 	for (int i = 0; i < 1000000; i++) {
-		if (!standing_find(table, path, strlen(path), fd, MODE_EX, &look))
+		if (!standing_find(table, path, strlen(path), fd, MODE_EX, false, &look))
 			continue;
 		if (syscall(SYS_flock, fd, LOCK_EX | LOCK_NB) < 0)
 			continue;
@@ -338,6 +407,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup(test_another_file_or_path_asks, fresh),
 		cmocka_unit_test_setup(test_a_file_made_anew_has_a_place_beside_the_old_one, fresh),
 		cmocka_unit_test_setup(test_more_names_than_places_ask_and_lose_nothing, fresh),
+		cmocka_unit_test_setup(test_a_file_has_an_entry_for_flock_and_one_for_record_locks, fresh),
+		cmocka_unit_test_setup(test_a_wait_for_a_holder_of_this_host_is_the_agents_to_see, fresh),
 		cmocka_unit_test_setup(test_any_change_shows_in_the_state_word, fresh),
 		cmocka_unit_test_setup(test_a_lock_kept_without_asking_is_never_given_away, fresh),
 	};

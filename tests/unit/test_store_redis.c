@@ -2,7 +2,7 @@
 /* LINK: tests/unit/redis_pair.c tests/unit/redis_bench.c daemon-lite/loop.c daemon-lite/log.c daemon-lite/store/redis_conn.c daemon-lite/store/redis_dial.c
  * daemon-lite/store/redis_file.c daemon-lite/store/redis_init.c daemon-lite/store/redis_link.c daemon-lite/store/redis_observe.c
  * daemon-lite/store/redis_open.c daemon-lite/store/redis_ops.c daemon-lite/store/redis_push.c daemon-lite/store/redis_renew.c
- * daemon-lite/store/redis_script.c daemon-lite/store/redis_session.c daemon-lite/store/redis_shared.c daemon-lite/store/redis_store.c
+ * daemon-lite/store/redis_script.c daemon-lite/store/redis_session.c daemon-lite/store/redis_shared.c daemon-lite/store/redis_spans.c daemon-lite/store/redis_store.c
  * daemon-lite/store/redis_news.c daemon-lite/store/redis_reassert.c daemon-lite/store/redis_value.c daemon-lite/store/redis_watch.c build/lua_scripts.c
  * config/check.c config/config.c config/config_file.c config/duration.c config/lex.c config/links.c config/pattern.c config/rules.c config/rules_write.c config/runtime_dir.c config/suggest.c */
 /* LIBS: hiredis libconfig uuid */
@@ -42,7 +42,7 @@ static void test_a_waiting_host_is_granted_when_the_holder_gives_back(void **sta
 	assert_int_equal(event->fence, fence);
 	assert_int_equal(event->mode, MODE_EX);
 	assert_null(host_find(&b, EV_GRANTED, K, 0));
-	store_give_back(a.store, K, MODE_NONE, fence);
+	give_back(&a, MODE_NONE, fence);
 	event = await_event(&a, EV_COVER, K, 0, 1);
 	assert_int_equal(event->mode, MODE_NONE);
 	event = await_event(&b, EV_GRANTED, K, 1, 0.25);	/* by the push: a renewal could bring it only after T/3 */
@@ -51,13 +51,13 @@ static void test_a_waiting_host_is_granted_when_the_holder_gives_back(void **sta
 	assert_true(later > fence);
 }
 
-static void test_a_give_back_of_another_fence_frees_nothing(void **state)
+static void test_a_give_back_under_an_older_fence_frees_nothing(void **state)
 {
 	const struct event *event;
 	uint64_t fence = acquire(&a, 1, MODE_EX);
 
 	(void)state;
-	store_give_back(a.store, K, MODE_NONE, fence + 1);
+	give_back(&a, MODE_NONE, fence - 1);
 	event = await_event(&a, EV_COVER, K, 0, 1);
 	assert_int_equal(event->mode, MODE_EX);
 	assert_int_equal(event->fence, fence);
@@ -70,7 +70,7 @@ static void test_a_holder_can_lower_its_cover_for_a_reader(void **state)
 	(void)state;
 	wait_in_line(&b, 7, MODE_SH);
 	assert_int_equal(await_event(&a, EV_RECALL, K, 0, 1)->mode, MODE_SH);
-	store_give_back(a.store, K, MODE_SH, fence);
+	give_back(&a, MODE_SH, fence);
 	assert_int_equal(await_event(&a, EV_COVER, K, 0, 1)->mode, MODE_SH);
 	assert_int_equal(await_event(&b, EV_GRANTED, K, 7, 1)->mode, MODE_SH);
 }
@@ -81,7 +81,7 @@ static void test_a_try_is_refused_by_the_holder_and_granted_when_it_gives_back(v
 	uint64_t fence = acquire(&a, 1, MODE_EX);
 
 	(void)state;
-	store_acquire(b.store, K, 5, MODE_EX, true, "1 test");
+	store_acquire(b.store, K, 5, EXTENT_ALL, MODE_EX, STORE_TRY, "1 test");
 	event = await_event(&a, EV_TRY, K, 5, 1);
 	assert_int_equal(event->fence, fence);
 	assert_string_equal(event->text, store_host_id(b.store));
@@ -89,9 +89,9 @@ static void test_a_try_is_refused_by_the_holder_and_granted_when_it_gives_back(v
 	await_event(&b, EV_BUSY, K, 5, 1);
 
 	host_mark(&a);
-	store_acquire(b.store, K, 6, MODE_EX, true, "1 test");
+	store_acquire(b.store, K, 6, EXTENT_ALL, MODE_EX, STORE_TRY, "1 test");
 	await_event(&a, EV_TRY, K, 6, 1);
-	store_give_back(a.store, K, MODE_NONE, fence);
+	give_back(&a, MODE_NONE, fence);
 	await_event(&b, EV_GRANTED, K, 6, 1);
 }
 
@@ -102,9 +102,9 @@ static void test_a_withdrawn_request_is_not_granted(void **state)
 	(void)state;
 	wait_in_line(&b, 2, MODE_EX);
 	store_withdraw(b.store, K, 2);
-	store_acquire(b.store, K, 3, MODE_SH, false, "1 test");
+	store_acquire(b.store, K, 3, EXTENT_ALL, MODE_SH, 0, "1 test");
 	await_event(&b, EV_QUEUED, K, 3, 1);
-	store_give_back(a.store, K, MODE_NONE, fence);
+	give_back(&a, MODE_NONE, fence);
 	assert_int_equal(await_event(&b, EV_GRANTED, K, 0, 1)->req, 3);
 	run_for(loop, 0.5);
 	assert_null(host_find(&b, EV_GRANTED, K, 2));
@@ -117,7 +117,7 @@ static void test_many_operations_in_a_row_are_answered_in_order(void **state)
 	(void)state;
 	for (int i = 0; i < 500; i++) {
 		snprintf(key, sizeof(key), "f:many/%d", i);
-		store_acquire(a.store, key, (uint64_t)i + 100, MODE_EX, false, "1 test");
+		store_acquire(a.store, key, (uint64_t)i + 100, EXTENT_ALL, MODE_EX, 0, "1 test");
 	}
 	await_event(&a, EV_GRANTED, NULL, 599, 5);
 	assert_int_equal(host_count(&a, EV_GRANTED), 500);
@@ -165,11 +165,12 @@ static void test_a_host_asks_another_one_and_is_told(void **state)
 
 	(void)state;
 	snprintf(b_id, sizeof(b_id), "%s", store_host_id(b.store));
-	store_ask(a.store, 4711, K);
+	store_ask(a.store, 4711, K, "what else?");
 	await_event(&a, EV_REACHED, "end", 4711, 1);
 	assert_non_null(host_find(&a, EV_REACHED, b_id, 4711));
 	event = await_event(&b, EV_ASKED, store_host_id(a.store), 4711, 1);
 	assert_string_equal(event->text, K);
+	assert_string_equal(event->question, "what else?");
 	assert_null(host_find(&a, EV_ASKED, NULL, 0));
 	memset(long_text, 'x', STORE_TELL_MAX);
 	store_tell(b.store, store_host_id(a.store), 4711, 0, TELL_MORE, long_text);
@@ -193,7 +194,7 @@ static void test_a_question_without_a_connection_ends_at_once(void **state)
 	server_stop(&server);
 	await_state(&a, STORE_CONNECTING, 5);
 	host_mark(&a);
-	store_ask(a.store, 5, NULL);
+	store_ask(a.store, 5, NULL, "");
 	store_tell(a.store, "somebody", 5, 0, TELL_END, "lost");
 	assert_int_equal(await_event(&a, EV_REACHED, "end", 5, 0.5)->fence, ENOTCONN);
 }
@@ -201,7 +202,8 @@ static void test_a_question_without_a_connection_ends_at_once(void **state)
 /* Whoever may write to the channel: nothing is believed, nothing breaks, and what has a number is numbered as before. */
 static void test_damaged_talk_is_ignored(void **state)
 {
-	static const char *const bad[] = { "D", "D\\x00A", "D\\x00A\\x00no-number\\x00f:x", "A\\x00B\\x007\\x000\\x009\\x00text", "A\\x00B\\x007\\x00x\\x000\\x00text",
+	static const char *const bad[] = { "D", "D\\x00A", "D\\x00A\\x00no-number\\x00f:x\\x00", "D\\x00A\\x007\\x00f:x", "D\\x00A\\x007\\x00f:x\\x00\\x00",
+					   "A\\x00B\\x007\\x000\\x009\\x00text", "A\\x00B\\x007\\x00x\\x000\\x00text",
 					   "A\\x00B\\x007\\x000", "X\\x00B\\x007\\x000", "G\\x00f:x\\x001\\x002\\x009\\x000", "" };
 	char inc[64];
 
@@ -209,9 +211,9 @@ static void test_damaged_talk_is_ignored(void **state)
 	assert_int_equal(sscanf(server_do(&server, "HGET dlock:{test/0}:meta inc"), "$%*d %63s", inc), 1);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		server_do(&server, "PUBLISH dlock:{test/0}:p:%s \"0\\x00%s\\x00%s\"", store_host_id(a.store), inc, bad[i]);
-	server_do(&server, "PUBLISH dlock:{test/0}:p:%s \"0\\x00other-inc\\x00D\\x00B\\x009\\x00\"", store_host_id(a.store));
+	server_do(&server, "PUBLISH dlock:{test/0}:p:%s \"0\\x00other-inc\\x00D\\x00B\\x009\\x00\\x00\"", store_host_id(a.store));
 	/* A good one comes behind them all. */
-	server_do(&server, "PUBLISH dlock:{test/0}:p:%s \"0\\x00%s\\x00D\\x00B\\x008\\x00\"", store_host_id(a.store), inc);
+	server_do(&server, "PUBLISH dlock:{test/0}:p:%s \"0\\x00%s\\x00D\\x00B\\x008\\x00\\x00\"", store_host_id(a.store), inc);
 	await_event(&a, EV_ASKED, "B", 8, 1);
 	assert_int_equal(host_count(&a, EV_ASKED), 1);
 	assert_null(host_find(&a, EV_TOLD, NULL, 0));
@@ -338,7 +340,7 @@ static void forget_and_reassert(void (*forget)(void))
 	await_state(&a, STORE_GRACE, 3);
 	assert_non_null(strstr(a.state_text, "dlock init"));
 	await_state(&b, STORE_GRACE, 3);
-	store_acquire(b.store, "f:other", 9, MODE_EX, true, "1 test");
+	store_acquire(b.store, "f:other", 9, EXTENT_ALL, MODE_EX, STORE_TRY, "1 test");
 	await_event(&b, EV_BUSY, "f:other", 9, 1);
 	await_state(&a, STORE_UP, 4);
 	assert_true(loop_now_ns() - begun >= TTL * MS);
@@ -348,7 +350,7 @@ static void forget_and_reassert(void (*forget)(void))
 	assert_null(host_find(&b, EV_LOST, NULL, 0));
 	/* the request was re-asserted too: its recall comes with the end of the grace */
 	assert_int_equal(await_event(&a, EV_RECALL, K, 0, 1)->fence, again);
-	store_give_back(a.store, K, MODE_NONE, again);
+	give_back(&a, MODE_NONE, again);
 	assert_true(await_event(&b, EV_GRANTED, K, 1, 1)->fence > again);
 }
 
@@ -386,7 +388,7 @@ static void test_without_init_the_first_lock_waits_for_the_grace(void **state)
 	wait_in_line(&a, 1, MODE_EX);
 	await_event(&a, EV_GRANTED, K, 1, 4);
 	assert_true(loop_now_ns() - begun >= TTL * MS);
-	assert_int_equal(a.state, STORE_UP);
+	await_state(&a, STORE_UP, 1);	/* the grant may overtake the news of the grace's end */
 }
 
 static void test_init_is_refused_when_the_namespace_is_in_use(void **state)
@@ -432,7 +434,7 @@ static void test_an_agent_that_starts_again_resumes_its_covers(void **state)
 	assert_int_equal(host_find(&a, EV_RESUMED, K, 0)->fence, fence);
 	assert_true(host_find(&a, EV_RESUMED, K, 0) < host_find(&a, EV_STATE, NULL, 0) || a.events[a.mark].state == STORE_CONNECTING);
 	assert_int_equal(await_event(&a, EV_RECALL, K, 0, 1)->fence, fence);
-	store_give_back(a.store, K, MODE_NONE, fence);
+	give_back(&a, MODE_NONE, fence);
 	await_event(&b, EV_GRANTED, K, 1, 1);
 }
 
@@ -463,7 +465,7 @@ static void test_an_agent_that_starts_in_a_grace_claims_what_its_predecessor_hel
 	assert_int_equal(host_find(&a, EV_RESUMED, K, 0)->fence, fence);
 	await_state(&a, STORE_UP, 4);
 	assert_null(host_find(&a, EV_LOST, NULL, 0));
-	store_acquire(a.store, K, 9, MODE_EX, true, "1 test");
+	store_acquire(a.store, K, 9, EXTENT_ALL, MODE_EX, STORE_TRY, "1 test");
 	await_event(&a, EV_GRANTED, K, 9, 1);
 }
 
@@ -596,7 +598,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		STARTED(test_a_waiting_host_is_granted_when_the_holder_gives_back),
-		STARTED(test_a_give_back_of_another_fence_frees_nothing),
+		STARTED(test_a_give_back_under_an_older_fence_frees_nothing),
 		STARTED(test_a_holder_can_lower_its_cover_for_a_reader),
 		STARTED(test_a_try_is_refused_by_the_holder_and_granted_when_it_gives_back),
 		STARTED(test_a_withdrawn_request_is_not_granted),

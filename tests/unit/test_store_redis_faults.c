@@ -2,7 +2,7 @@
 /* LINK: tests/unit/redis_pair.c tests/unit/redis_bench.c daemon-lite/loop.c daemon-lite/log.c daemon-lite/store/redis_conn.c daemon-lite/store/redis_dial.c
  * daemon-lite/store/redis_file.c daemon-lite/store/redis_init.c daemon-lite/store/redis_link.c daemon-lite/store/redis_observe.c
  * daemon-lite/store/redis_open.c daemon-lite/store/redis_ops.c daemon-lite/store/redis_push.c daemon-lite/store/redis_renew.c
- * daemon-lite/store/redis_script.c daemon-lite/store/redis_session.c daemon-lite/store/redis_shared.c daemon-lite/store/redis_store.c
+ * daemon-lite/store/redis_script.c daemon-lite/store/redis_session.c daemon-lite/store/redis_shared.c daemon-lite/store/redis_spans.c daemon-lite/store/redis_store.c
  * daemon-lite/store/redis_news.c daemon-lite/store/redis_reassert.c daemon-lite/store/redis_value.c daemon-lite/store/redis_watch.c build/lua_scripts.c
  * config/check.c config/config.c config/config_file.c config/duration.c config/lex.c config/links.c config/pattern.c config/rules.c config/rules_write.c config/runtime_dir.c config/suggest.c */
 /* LIBS: hiredis libconfig uuid */
@@ -45,10 +45,10 @@ static void test_nothing_is_lost_when_every_connection_is_killed(void **state)
 		host_mark(&b);
 		for (int i = 0; i < 2; i++)
 			server_do(&server, "CLIENT KILL TYPE %s", kinds[i]);
-		store_give_back(a.store, K, MODE_NONE, fence);
+		give_back(&a, MODE_NONE, fence);
 		await_event(&a, EV_COVER, K, 0, 3);
 		fence = await_event(&b, EV_GRANTED, K, req, 3)->fence;
-		store_give_back(b.store, K, MODE_NONE, fence);
+		give_back(&b, MODE_NONE, fence);
 		await_event(&b, EV_COVER, K, 0, 3);
 		assert_null(host_find(&a, EV_LOST, NULL, 0));
 		assert_null(host_find(&b, EV_LOST, NULL, 0));
@@ -71,7 +71,10 @@ static void message(char *buf, size_t size, unsigned seq, const char *inc, const
 	snprintf(buf, size, "\"%u\\x00%s\\x00%s\"", seq, inc, rest);
 }
 
-#define R_OF_X "R\\x00f:x\\x0077\\x002"
+#define SPAN(start, end, mode, fence) "00000000000000" start " 00000000000000" end " " mode " 00000000000000" fence ","
+#define R_OF_X "R\\x00f:x\\x00" SPAN("00000", "00009", "2", "77")
+#define ONE SPAN("00000", "00009", "1", "77")
+#define TWO SPAN("00007", "00019", "1", "78")	/* overlaps the first */
 
 static void test_a_push_that_was_lost_comes_with_a_renewal_once(void **state)
 {
@@ -98,8 +101,14 @@ static void publish(unsigned seq, const char *inc, const char *rest)
 static void test_repeated_foreign_and_damaged_messages_do_no_harm(void **state)
 {
 	static const char *const damaged[] = {
-		"R", "R\\x00", "R\\x00f:x\\x00", "R\\x00f:x\\x0077\\x009", "R\\x00f:x\\x00-7\\x002", "G\\x00f:x\\x001\\x002\\x003", "Q\\x00f:x",
-		"T\\x00f:x\\x001\\x002\\x00host", "B\\x00f:x\\x00", "", "GG\\x00f:x", "R\\x00a\\x001\\x002\\x003\\x004\\x005\\x006\\x007\\x008",
+		"R", "R\\x00", "R\\x00f:x", "R\\x00f:x\\x00", "R\\x00f:x\\x00" SPAN("00000", "00009", "0", "77"), "R\\x00f:x\\x00" SPAN("00009", "00009", "1", "77"),
+		"R\\x00f:x\\x00" TWO ONE, "R\\x00f:x\\x00" ONE "x", "R\\x00f:x\\x00" ONE "\\x00", "R\\x00f:x\\x0077\\x002",
+		"Q\\x00f:x\\x00" ONE, "RR\\x00f:x\\x00" ONE,
+		"G\\x00f:x\\x001\\x002\\x003\\x000", "G\\x00f:x\\x001\\x00\\x00", "G\\x00f:x\\x00x\\x00" ONE "\\x00", "G\\x00f:x\\x001\\x00" ONE,
+		"G\\x00f:x\\x001\\x00" ONE TWO "\\x00", "G\\x00f:x\\x001\\x00" ONE SPAN("00009", "00019", "1", "78") "\\x00",
+		"G\\x00f:x\\x001\\x00" ONE "\\x00" TWO ONE, "G\\x00f:x\\x001\\x00" ONE "\\x00" ONE "\\x00",
+		"T\\x00f:x\\x00" ONE "\\x00host", "T\\x00f:x\\x00" ONE "\\x00host\\x00x", "T\\x00f:x\\x00\\x00host\\x001", "T\\x00f:x\\x00" ONE TWO "\\x00host\\x001",
+		"B\\x00f:x\\x00", "B\\x00f:x\\x001\\x00", "", "R\\x00a\\x001\\x002\\x003\\x004\\x005\\x006\\x007\\x008",
 		"C\\x00f:x\\x0099999999999999999999999\\x002\\x000",
 	};
 	char noise[64];
@@ -134,8 +143,8 @@ static void test_operations_without_a_server_are_kept_and_carried_out_later(void
 	await_state(&a, STORE_CONNECTING, 2);
 	assert_non_null(strstr(a.state_text, "127.0.0.1"));
 	host_mark(&a);
-	store_acquire(a.store, K, 5, MODE_EX, false, "1 test");
-	store_acquire(a.store, "f:gone", 6, MODE_EX, false, "1 test");
+	store_acquire(a.store, K, 5, EXTENT_ALL, MODE_EX, 0, "1 test");
+	store_acquire(a.store, "f:gone", 6, EXTENT_ALL, MODE_EX, 0, "1 test");
 	store_withdraw(a.store, "f:gone", 6);
 	store_status(a.store, (void *)3, NULL);
 	await_event(&a, EV_STATUS, "end", 3, 1);
@@ -154,7 +163,7 @@ static void test_scripts_that_the_server_lost_are_sent_again(void **state)
 		server_do(&server, "SCRIPT FLUSH");
 		fence = acquire(&a, req, MODE_EX);
 		server_do(&server, "SCRIPT FLUSH");
-		store_give_back(a.store, K, MODE_NONE, fence);
+		give_back(&a, MODE_NONE, fence);
 		await_event(&a, EV_COVER, K, 0, 1);
 	}
 	run_for(loop, 0.5);
@@ -206,7 +215,7 @@ static void test_a_policy_that_evicts_locks_is_refused_at_start_and_later(void *
 	host_mark(&a);
 	server_do(&server, "CONFIG SET maxmemory-policy allkeys-random");
 	await_state(&a, STORE_REFUSED, 3);
-	store_acquire(a.store, K, 9, MODE_EX, false, "1 test");
+	store_acquire(a.store, K, 9, EXTENT_ALL, MODE_EX, 0, "1 test");
 	run_for(loop, 1.5);
 	assert_null(host_find(&a, EV_GRANTED, K, 9));
 	assert_null(host_find(&a, EV_LOST, NULL, 0));	/* it is renewed all the same */
@@ -224,6 +233,22 @@ static void test_another_lease_time_is_refused(void **state)
 	await_state(&b, STORE_REFUSED, 3);
 	assert_non_null(strstr(b.state_text, "1000ms"));
 	assert_non_null(strstr(b.state_text, "2000ms"));
+}
+
+static void test_a_namespace_of_another_protocol_is_refused(void **state)
+{
+	(void)state;
+	host_start(&a);
+	await_state(&a, STORE_UP, 3);
+	server_do(&server, "HSET dlock:{test/0}:meta proto 1");
+	host_start(&b);
+	await_state(&b, STORE_REFUSED, 3);
+	assert_non_null(strstr(b.state_text, "stop all agents"));
+	assert_non_null(strstr(b.state_text, "dlock:{test/0}:"));
+	assert_non_null(strstr(b.state_text, "`dlock init`"));
+	await_state(&a, STORE_REFUSED, 3);	/* it stood already: the next renewal says it */
+	server_do(&server, "HSET dlock:{test/0}:meta proto 2");
+	await_state(&b, STORE_UP, 6);
 }
 
 static void test_a_replica_is_refused(void **state)
@@ -244,7 +269,7 @@ static void test_a_key_of_another_type_fails_only_its_own_request(void **state)
 {
 	(void)state;
 	server_do(&server, "SET dlock:{test/0}:n:f:bad x");
-	store_acquire(a.store, "f:bad", 5, MODE_EX, false, "1 test");
+	store_acquire(a.store, "f:bad", 5, EXTENT_ALL, MODE_EX, 0, "1 test");
 	assert_non_null(strstr(await_event(&a, EV_FAILED, "f:bad", 5, 2)->text, "WRONGTYPE"));
 	acquire(&a, 6, MODE_EX);
 	assert_int_equal(a.state, STORE_UP);
@@ -259,7 +284,7 @@ static void test_a_record_of_another_type_is_an_error_and_not_a_crash(void **sta
 	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
 		snprintf(key, sizeof(key), "dlock:{test/0}:%s%s", keys[i], strchr(keys[i], ':') ? store_host_id(a.store) : "");
 		server_do(&server, "SET %s x", key);
-		store_acquire(a.store, "f:y", 20 + i, MODE_EX, false, "1 test");
+		store_acquire(a.store, "f:y", 20 + i, EXTENT_ALL, MODE_EX, 0, "1 test");
 		run_for(loop, 0.5);
 		server_do(&server, "DEL %s", key);
 		await_state(&a, STORE_UP, 6);
@@ -272,9 +297,9 @@ static void test_a_full_store_fails_the_request_and_still_takes_locks_back(void 
 
 	(void)state;
 	server_do(&server, "CONFIG SET maxmemory 1");
-	store_acquire(a.store, "f:more", 5, MODE_EX, false, "1 test");
+	store_acquire(a.store, "f:more", 5, EXTENT_ALL, MODE_EX, 0, "1 test");
 	assert_non_null(strstr(await_event(&a, EV_FAILED, "f:more", 5, 2)->text, "memory"));
-	store_give_back(a.store, K, MODE_NONE, fence);
+	give_back(&a, MODE_NONE, fence);
 	assert_int_equal(await_event(&a, EV_COVER, K, 0, 1)->mode, MODE_NONE);
 	run_for(loop, 1.5);
 	assert_null(host_find(&a, EV_LOST, NULL, 0));
@@ -488,7 +513,7 @@ static void test_a_connection_that_leads_nowhere_is_made_anew(void **state)
 	await_state(&a, STORE_UP, 5);
 	host_mark(&a);
 	relay.swallow = "f:nowhere";
-	store_acquire(a.store, "f:nowhere", 5, MODE_EX, false, "1 test");
+	store_acquire(a.store, "f:nowhere", 5, EXTENT_ALL, MODE_EX, 0, "1 test");
 	await_event(&a, EV_GRANTED, "f:nowhere", 5, 6);
 	assert_null(host_find(&a, EV_LOST, NULL, 0));
 	host_stop(&a, true);
@@ -506,14 +531,14 @@ static void test_damaged_answers_never_end_the_agent(void **state)
 	for (int round = 0; round < 12; round++) {
 		host_start(&a);
 		for (int i = 0; i < 20; i++) {
-			store_acquire(a.store, K, req++, MODE_EX, i % 3 == 0, "1 test");
-			store_acquire(b.store, K, req++, MODE_EX, i % 2 == 0, "1 test");
+			store_acquire(a.store, K, req++, EXTENT_ALL, MODE_EX, (i % 3 == 0) ? STORE_TRY : 0, "1 test");
+			store_acquire(b.store, K, req++, EXTENT_ALL, MODE_EX, (i % 2 == 0) ? STORE_TRY : 0, "1 test");
 			store_status(a.store, NULL, NULL);
 			run_for(loop, 0.01);
 			if (a.cover_count)
-				store_give_back(a.store, K, MODE_NONE, a.covers[0].fence);
+				give_back(&a, MODE_NONE, a.covers[0].spans[0].fence);
 			if (b.cover_count)
-				store_give_back(b.store, K, MODE_NONE, b.covers[0].fence);
+				give_back(&b, MODE_NONE, b.covers[0].spans[0].fence);
 		}
 		host_stop(&a, true);
 	}
@@ -545,6 +570,7 @@ int main(int argc, char **argv)
 		BARE(test_a_wrong_password_is_refused_with_advice_and_tried_again),
 		BARE(test_a_policy_that_evicts_locks_is_refused_at_start_and_later),
 		BARE(test_another_lease_time_is_refused),
+		BARE(test_a_namespace_of_another_protocol_is_refused),
 		BARE(test_a_replica_is_refused),
 		STARTED(test_a_key_of_another_type_fails_only_its_own_request),
 		STARTED(test_a_record_of_another_type_is_an_error_and_not_a_crash),

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,9 +42,9 @@ static int set_up(void **state)
 	ROW("meta\0" "1\0" "inc\0" "0\0" "30000\0" "9\0" "4\0" "100000\0" "master\0" "1");
 	ROW("host\0h1\0" "7\0inc\0" "1\0" "10 web1\0" "3\0" "0");
 	ROW("host\0h2\0" "7\0inc\0" "1\0" "20 web2\0" "3\0" "0");
-	ROW("cover\0f:a\0h1\0" "2\0" "7\0" "99000\0" "11 flock");
-	ROW("cover\0f:b\0h2\0" "1\0" "8\0" "98000\0" "21 flock");
-	ROW("wait\0f:a\0h2\0" "5\0" "3\0" "2\0" "0\0" "97000\0" "22 py");
+	ROW("cover\0f:a\0h1\0" "2\0" "7\0" "99000\0" "11 flock\0" "0000000000000000000\0" "9223372036854775808");
+	ROW("cover\0f:b\0h2\0" "1\0" "8\0" "98000\0" "21 flock\0" "0000000000000000000\0" "9223372036854775808");
+	ROW("wait\0f:a\0h2\0" "5\0" "3\0" "2\0" "0\0" "97000\0" "22 py\0" "0000000000000000000\0" "9223372036854775808");
 	return 0;
 }
 
@@ -89,13 +90,13 @@ static void test_a_holder_comes_from_the_host_itself_and_not_from_the_request(vo
 		   "record=waiter\tkey=f:a\tpid=13\tcommand=sh\tmode=SH\ttry=0\tage_ms=4\n", true);
 	says("h2", "", true);
 	merged(NULL);
-	shows("record=cover\tkey=f:a\thost=h1\thost_name=web1\tmode=EX\tfence=7\tage_ms=1000\tstate=held\n");
-	shows("record=holder\tkey=f:a\thost=h1\thost_name=web1\tpid=12\tcommand=heir\tmode=EX\tage_ms=5\n");
-	shows("record=waiter\tkey=f:a\thost=h1\thost_name=web1\tpid=13\tcommand=sh\tmode=SH\tage_ms=4\ttry=0\torder=0\twhere=kernel\n");
-	shows("record=waiter\tkey=f:a\thost=h2\thost_name=web2\torder=3\tmode=EX\ttry=0\tage_ms=3000\tpid=22\tcommand=py\twhere=store\n");
+	shows("record=cover\tkey=f:a\thost=h1\thost_name=web1\tmode=EX\tkind=flock\tstart=0\tend=9223372036854775808\tfence=7\tage_ms=1000\tstate=held\n");
+	shows("record=holder\tkey=f:a\thost=h1\thost_name=web1\tpid=12\tcommand=heir\tmode=EX\tkind=flock\tstart=0\tend=9223372036854775808\tage_ms=5\n");
+	shows("record=waiter\tkey=f:a\thost=h1\thost_name=web1\tpid=13\tcommand=sh\tmode=SH\tkind=flock\tstart=0\tend=9223372036854775808\tage_ms=4\ttry=0\torder=0\twhere=kernel\n");
+	shows("record=waiter\tkey=f:a\thost=h2\thost_name=web2\torder=3\tmode=EX\tkind=flock\tstart=0\tend=9223372036854775808\ttry=0\tage_ms=3000\tpid=22\tcommand=py\twhere=store\n");
 	shows("record=host\tid=h1\tname=web1\tpid=10\tself=1\tconfirmed=1\tlive=1\tage_ms=1000\tlease_ms=29000\n");
 	/* It answered and did not name its cover. */
-	shows("record=cover\tkey=f:b\thost=h2\thost_name=web2\tmode=SH\tfence=8\tage_ms=2000\tstate=idle\n");
+	shows("record=cover\tkey=f:b\thost=h2\thost_name=web2\tmode=SH\tkind=flock\tstart=0\tend=9223372036854775808\tfence=8\tage_ms=2000\tstate=idle\n");
 }
 
 static void test_a_host_that_did_not_answer_wholly_is_unknown_and_says_who_asked(void **state)
@@ -107,6 +108,71 @@ static void test_a_host_that_did_not_answer_wholly_is_unknown_and_says_who_asked
 	shows("record=host\tid=h2\tname=web2\tpid=20\tself=0\tconfirmed=1\tlive=0\n");
 	shows("\tfence=8\tage_ms=2000\tpid=21\tcommand=flock\tstate=unknown\n");
 	assert_null(strstr(text, "record=holder"));
+}
+
+/* The parts of one host's cover, as the store has them. */
+static void cover_parts(void)
+{
+	ROW("cover\0r:a\0h1\0" "2\0" "5\0" "99000\0" "11 tdb\0" "0000000000000000000\0" "0000000000000000100");
+	ROW("cover\0r:a\0h1\0" "1\0" "6\0" "99000\0" "11 tdb\0" "0000000000000000100\0" "0000000000000000200");
+	ROW("cover\0r:a\0h1\0" "2\0" "7\0" "99000\0" "11 tdb\0" "0000000000000000300\0" "9223372036854775808");
+	ROW("cover\0r:a\0h2\0" "2\0" "8\0" "99000\0" "21 tdb\0" "0000000000000000200\0" "0000000000000000300");
+	ROW("wait\0r:a\0h2\0" "6\0" "4\0" "2\0" "3\0" "97000\0" "22 tdb\0" "0000000000000000010\0" "0000000000000000020");
+}
+
+static void test_each_part_of_a_cover_has_its_own_state(void **state)
+{
+	(void)state;
+	cover_parts();
+	says("h1", "record=holder\tkey=r:a\tpid=11\tcommand=tdb\tmode=SH\tkind=ofd\tstart=150\tend=151\n"
+		   "record=holder\tkey=r:a\tpid=11\tcommand=tdb\tmode=EX\tkind=record\tstart=10\tend=20\n"
+		   "record=cover\tkey=r:a\tstate=recalled\tstart=10\tend=20\n", true);
+	says("h2", "", true);
+	merged("a");
+	shows("key=r:a\thost=h1\thost_name=web1\tmode=EX\tkind=record\tstart=0\tend=100\tfence=5\tage_ms=1000\tstate=recalled\n");
+	shows("key=r:a\thost=h1\thost_name=web1\tmode=SH\tkind=record\tstart=100\tend=200\tfence=6\tage_ms=1000\tstate=held\n");
+	shows("key=r:a\thost=h1\thost_name=web1\tmode=EX\tkind=record\tstart=300\tend=9223372036854775808\tfence=7\tage_ms=1000\tstate=idle\n");
+	shows("key=r:a\thost=h2\thost_name=web2\tmode=EX\tkind=record\tstart=200\tend=300\tfence=8\tage_ms=1000\tstate=idle\n");
+	shows("record=holder\tkey=r:a\thost=h1\thost_name=web1\tpid=11\tcommand=tdb\tmode=SH\tkind=ofd\tstart=150\tend=151\n");
+	shows("record=holder\tkey=r:a\thost=h1\thost_name=web1\tpid=11\tcommand=tdb\tmode=EX\tkind=record\tstart=10\tend=20\n");
+	shows("order=4\tmode=EX\tkind=record\tstart=10\tend=20\ttry=1\tage_ms=3000\tpid=22\tcommand=tdb\twhere=store\n");
+	/* Both families of the name, no other name. */
+	shows("record=cover\tkey=f:a");
+	assert_null(strstr(text, "key=f:b"));
+}
+
+static void test_a_lock_that_nobody_was_found_for_is_held(void **state)
+{
+	(void)state;
+	cover_parts();
+	says("h1", "record=holder\tkey=r:a\tpid=\tcommand=\tmode=EX\tkind=record\tstart=400\tend=401\n", true);
+	merged("a");
+	shows("start=300\tend=9223372036854775808\tfence=7\tage_ms=1000\tstate=held\n");
+	shows("host_name=web1\tpid=\tcommand=\tmode=EX\tkind=record\tstart=400\tend=401\n");
+}
+
+static void test_a_long_lock_is_seen_behind_short_ones(void **state)
+{
+	(void)state;
+	cover_parts();
+	says("h1", "record=holder\tkey=r:a\tpid=1\tcommand=c\tmode=SH\tstart=50\tend=51\n"
+		   "record=holder\tkey=r:a\tpid=2\tcommand=c\tmode=SH\tstart=0\tend=150\n"
+		   "record=holder\tkey=r:a\tpid=3\tcommand=c\tmode=SH\tstart=60\tend=61\n"
+		   "record=holder\tkey=r:b\tpid=4\tcommand=c\tmode=SH\tstart=300\tend=400\n", true);
+	merged("a");
+	shows("start=0\tend=100\tfence=5\tage_ms=1000\tstate=held\n");
+	shows("start=100\tend=200\tfence=6\tage_ms=1000\tstate=held\n");
+	shows("start=300\tend=9223372036854775808\tfence=7\tage_ms=1000\tstate=idle\n");
+}
+
+static void test_what_two_questions_to_the_store_left_out_is_added_up(void **state)
+{
+	(void)state;
+	ROW("end\0" "2\0" "1");
+	ROW("end\0" "1\0" "4");
+	merged(NULL);
+	shows("record=end\tshown=3\tleft_out=5\n");
+	assert_null(strstr(strstr(text, "record=end") + 1, "record=end"));
 }
 
 static void test_of_an_answer_that_was_cut_off_nothing_is_concluded(void **state)
@@ -122,7 +188,7 @@ static void test_one_lock_can_be_asked_for(void **state)
 {
 	(void)state;
 	says("h1", "record=holder\tkey=f:a\tpid=12\tcommand=c\tmode=EX\nrecord=holder\tkey=f:b\tpid=13\tcommand=c\tmode=SH\n", true);
-	merged("f:b");
+	merged("b");
 	assert_null(strstr(text, "key=f:a"));
 	shows("record=holder\tkey=f:b\thost=h1\thost_name=web1\tpid=13");
 	shows("record=store\tinc=inc\tgrace=0\tttl_ms=30000\tfence=9\n");
@@ -136,23 +202,41 @@ static void test_only_known_fields_of_the_right_form_go_on(void **state)
 	     "record=holder\tkey=f:a\tpid=x\tcommand=c\tmode=EX\n"
 	     "record=holder\tkey=f:a\tpid=14\tcommand=c\tmode=XX\n"
 	     "record=holder\tpid=15\tcommand=c\tmode=EX\n"
+	     "record=holder\tkey=f:a\tpid=16\tmode=EX\tstart=5\tend=5\n"
+	     "record=holder\tkey=f:a\tpid=17\tmode=EX\tstart=5\tend=9223372036854775809\n"
+	     "record=holder\tkey=f:a\tpid=18\tmode=EX\tstart=-5\tend=9\n"
+	     "record=holder\tkey=f:a\tpid=19\tmode=EX\tstart=5\n"
+	     "record=holder\tkey=f:a\tpid=20\tmode=EX\tkind=evil\n"
+	     "record=holder\tkey=f:a\tpid=4294967297\tmode=EX\n"
+	     "record=holder\tkey=f:a\tpid=0\tmode=EX\n"
+	     "record=holder\tkey=f:a\tmode=EX\n"
 	     "record=cover\tkey=f:a\tstate=forged\n"
 	     "record=host\tid=h2\tlive=1\n"
 	     "record=agent\tstate=up\n", true);
 	merged(NULL);
-	shows("record=holder\tkey=f:a\thost=h1\thost_name=web1\tpid=12\tcommand=c\\x1b[2J\tmode=EX\n");
-	shows("\tfence=7\tage_ms=1000\tstate=idle\n");
+	shows("record=holder\tkey=f:a\thost=h1\thost_name=web1\tpid=12\tcommand=c\\x1b[2J\tmode=EX\tkind=flock\tstart=0\tend=9223372036854775808\n");
+	shows("\tfence=7\tage_ms=1000\tstate=held\n");
+	assert_null(strstr(text, "forged"));
 	assert_null(strstr(text, "evil"));
 	assert_null(strstr(text, "record=agent"));
 	assert_null(strstr(text, "pid=14"));
 	assert_null(strstr(text, "pid=15"));
+	for (int pid = 16; pid <= 20; pid++) {
+		char field[16];
+
+		snprintf(field, sizeof field, "pid=%d\t", pid);
+		assert_null(strstr(text + (strstr(text, "record=holder") - text), field));
+	}
+	assert_null(strstr(text, "pid=4294967297"));
+	assert_null(strstr(text, "pid=0"));
+	assert_null(strstr(text, "pid=\t"));
 	assert_null(strstr(text, "live=1\n"));
 }
 
 static void test_what_is_no_record_ends_the_answer(void **state)
 {
 	(void)state;
-	says("h1", "record=holder\tkey=f:a\tpid=12\tcommand=c\tmode=EX\ngarbage without form\nrecord=holder\tkey=f:a\tpid=13\tcommand=c\tmode=EX\n", true);
+	says("h1", "record=holder\tkey=f:c\tpid=12\tcommand=c\tmode=EX\ngarbage without form\nrecord=holder\tkey=f:a\tpid=13\tcommand=c\tmode=EX\n", true);
 	merged(NULL);
 	shows("pid=12");
 	assert_null(strstr(text, "pid=13"));
@@ -201,7 +285,7 @@ static void test_any_bytes_are_survived(void **state)
 				bytes[i] = 1;
 		bytes[len] = 0;
 		says("h1", bytes, true);
-		merged(round % 2 ? "f:a" : NULL);
+		merged(round % 2 ? "a" : NULL);
 		tear_down(state);
 		set_up(state);
 	}
@@ -214,6 +298,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_a_holder_comes_from_the_host_itself_and_not_from_the_request),
 		TEST(test_a_host_that_did_not_answer_wholly_is_unknown_and_says_who_asked),
+		TEST(test_each_part_of_a_cover_has_its_own_state),
+		TEST(test_a_lock_that_nobody_was_found_for_is_held),
+		TEST(test_a_long_lock_is_seen_behind_short_ones),
+		TEST(test_what_two_questions_to_the_store_left_out_is_added_up),
 		TEST(test_of_an_answer_that_was_cut_off_nothing_is_concluded),
 		TEST(test_one_lock_can_be_asked_for),
 		TEST(test_only_known_fields_of_the_right_form_go_on),

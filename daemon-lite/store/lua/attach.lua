@@ -4,7 +4,9 @@
 -- role cmd makes the host, or resumes it; role renew needs it to exist with
 -- newtoken. Either way connections of an older generation are shut out.
 
+--#spans
 --#rules
+--#change
 --#pump
 --#hosts
 local refused = open_store()
@@ -37,7 +39,7 @@ if ROLE == 'cmd' then
 	local keys = call('SMEMBERS', P .. 'k:' .. HOST)
 	table.sort(keys)
 	for _, key in ipairs(keys) do
-		locks[#locks + 1] = read_lock(key, true)
+		locks[#locks + 1] = for_change(read_lock(key, true))
 	end
 	call('HINCRBY', META, 'fence', 0)	-- an error now rather than half-way
 	if verdict == 'joined' then
@@ -61,14 +63,13 @@ for _, lock in ipairs(locks) do
 			end
 		end
 		sweep(lock)
-		pump(lock)
+		pump(lock, FIRST, LAST)
 		write_lock(lock)
 	end
 	local cover = lock.covers[HOST]
 	if cover then
 		reply[#reply + 1] = lock.key
-		reply[#reply + 1] = num(cover.mode)
-		reply[#reply + 1] = cover.fence
+		reply[#reply + 1] = cut(cover, FIRST, LAST)
 		if grace == '0' then
 			tell(lock, HOST)
 		end

@@ -3,15 +3,17 @@
 -- busy key host req: the caller holds the lock; that try is refused.
 -- Reply: ok inc grace busy 0|1 (0: no such try waits).
 
+--#spans
 --#rules
+--#change
 local refused = enter()
 if refused then
 	return refused
 end
-local lock = read_lock(ARGV[8])
+local lock = for_change(read_lock(ARGV[8]))
 local found = '0'
 for _, r in ipairs(lock.queue) do
-	if r.try and r.host == ARGV[9] and r.req == ARGV[10] then
+	if r.kind == 'try' and r.host == ARGV[9] and req_of(r) == ARGV[10] then
 		drop_request(lock, r)
 		lock.busy[1] = r
 		found = '1'

@@ -3,9 +3,10 @@
 -- decides whether the caller may speak. docs/PROTOCOL.md is the contract.
 --
 -- Invariants. Everything is read before the first write, so that an error
--- (a key of another type, a damaged record) changes nothing. Request ids and
--- fences are compared as strings; numbers made here are written by num(),
--- because Lua prints doubles above 1e14 inexactly. No clock decides anything.
+-- (a key of another type, a damaged record) changes nothing. Request ids,
+-- offsets and fences are compared as strings, of equal width where their order
+-- matters; numbers made here are written by num(), because Lua prints doubles
+-- above 1e14 inexactly. No clock decides anything.
 -- This file runs in every call: a function defined here costs each of them.
 
 local P = KEYS[1]
@@ -35,7 +36,8 @@ end
 
 -- Reads incarnation and grace. A server that may have forgotten something (no
 -- meta, or another replication id than the stored one: a restart, a promoted
--- replica, one that came back) begins a new incarnation with grace on.
+-- replica, one that came back) begins a new incarnation with grace on; but
+-- nothing is done to a namespace that another protocol made.
 -- Returns nil, or a refusal.
 local function open_store()
 	local info = call('INFO', 'replication')
@@ -44,10 +46,14 @@ local function open_store()
 	end
 	local at = find(info, 'master_replid:', 1, true)
 	local replid = sub(info, at + 14, at + 53)
-	local m = call('HMGET', META, 'inc', 'replid', 'grace', 'ttl', 'fence')
+	local m = call('HMGET', META, 'inc', 'replid', 'grace', 'ttl', 'fence', 'proto')
 	local ttl = m[4]
 
 	inc, grace, fence_counter = m[1], m[3], m[5]
+	if m[6] and m[6] ~= '2' then
+		inc, grace = inc or '', grace or '0'
+		return refuse('proto', m[6])
+	end
 	if not inc or m[2] ~= replid or not grace or not ttl or not fence_counter then
 		local t = call('TIME')
 		if not ttl then
@@ -60,7 +66,7 @@ local function open_store()
 		inc, grace = sub(replid, 1, 8) .. '-' .. t[1] .. format('%06d', tonumber(t[2])), '1'
 		fence_counter = fence_counter or '0'
 		call('HSET', META, 'inc', inc, 'replid', replid, 'grace', grace, 'ttl', ttl, 'fence', fence_counter)
-		call('HSETNX', META, 'proto', '1')
+		call('HSETNX', META, 'proto', '2')
 		call('HSETNX', META, 'ticket', '0')
 	end
 	if ttl ~= TTL then
@@ -68,7 +74,7 @@ local function open_store()
 	end
 end
 
--- Whether the caller may speak: ttl, inc, token, gen, confirm, in this order;
+-- Whether the caller may speak: proto, ttl, inc, token, gen, confirm, in this order;
 -- then what it has received leaves its outbox. Returns nil, or a refusal.
 local function enter()
 	local refused = open_store()

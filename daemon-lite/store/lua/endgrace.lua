@@ -2,9 +2,11 @@
 -- SPDX-License-Identifier: MIT
 -- endgrace: the caller saw the grace of this incarnation for T on its own clock.
 -- Hosts that have not re-asserted are removed; what waits is granted, or the
--- hosts that cover it are told. Reply: ok inc grace ended 0|1 (0: it was over).
+-- hosts that cover it are told: in grace nobody was. Reply: ok inc grace ended 0|1 (0: it was over).
 
+--#spans
 --#rules
+--#change
 --#pump
 --#hosts
 local refused = enter()
@@ -22,7 +24,7 @@ for _, host in ipairs(call('HKEYS', HOSTS)) do
 	for _, key in ipairs(call('SMEMBERS', P .. 'k:' .. host)) do
 		if not seen[key] then
 			seen[key] = true
-			locks[#locks + 1] = read_lock(key, true)
+			locks[#locks + 1] = for_change(read_lock(key, true))
 		end
 	end
 end
@@ -43,12 +45,10 @@ for _, lock in ipairs(locks) do
 	for _, host in ipairs(silent) do
 		drop_host(lock, host)
 	end
-	pump(lock)
+	pump(lock, FIRST, LAST)
 	write_lock(lock)
 	for host in pairs(lock.covers) do
-		if not lock.is_fresh[host] then
-			tell(lock, host)
-		end
+		tell(lock, host)
 	end
 end
 return { 'ok', inc, grace, 'ended', '1' }

@@ -3,7 +3,9 @@
 -- expire victim counter: the caller saw victim's counter unchanged for T on its
 -- own clock. Compare and delete. Reply: ok inc grace expired 0|1.
 
+--#spans
 --#rules
+--#change
 --#pump
 --#hosts
 local refused = enter()

@@ -16,8 +16,7 @@ end
 -- Takes out of a lock what belongs to host.
 local function drop_host(lock, host)
 	if lock.covers[host] then
-		lock.covers[host] = nil
-		lock.del[#lock.del + 1] = 'c/' .. host
+		drop_cover(lock, host)
 	end
 	for _, r in ipairs(lock.queue) do
 		if r.host == host then
@@ -28,21 +27,19 @@ local function drop_host(lock, host)
 	lock.gone[host] = nil	-- its index goes as a whole
 end
 
--- Tells host of the strongest that waits and of the tries that conflict with its cover.
+-- Tells host all that waits for its cover, but for what this call has granted: that
+-- was said with it.
 local function tell(lock, host)
-	local cover = lock.covers[host]
+	local cover, fence = lock.covers[host], lock.fences[host]
 	if not cover then
 		return
 	end
-	local most = waiting_for(lock, host)
-	if cover.told ~= most then	-- lower too: a reply that said it may have been lost
-		cover.told = most
-		call('HSET', lock.name, 'c/' .. host, cover_value(cover))
+	local list = window(cover, FIRST, LAST)
+	local waiting = waiting_for(lock, host, list.text, list.base, list.n, fence)
+	if waiting ~= '' then
+		push(host, 'R', lock.key, waiting)
 	end
-	if most > 0 then
-		push(host, 'R', lock.key, cover.fence, most)
-	end
-	tell_tries(lock, host)
+	tell_tries(lock, host, nil, fence)
 end
 
 -- Removes a host wholly: covers, requests, records; then grants to others.
@@ -50,7 +47,7 @@ local function remove_host(victim)
 	local locks, keys = {}, call('SMEMBERS', P .. 'k:' .. victim)
 	table.sort(keys)
 	for _, key in ipairs(keys) do
-		locks[#locks + 1] = read_lock(key, true)
+		locks[#locks + 1] = for_change(read_lock(key, true))
 	end
 	local base = tonumber(call('HGET', META, 'seqbase') or 0) or 0
 	local used = used_up(victim, base)
@@ -63,7 +60,7 @@ local function remove_host(victim)
 	known[victim] = false
 	for _, lock in ipairs(locks) do
 		drop_host(lock, victim)
-		pump(lock)
+		pump(lock, FIRST, LAST)
 		write_lock(lock)
 	end
 end

@@ -19,5 +19,5 @@ local at = find(info, 'master_replid:', 1, true)
 local replid = sub(info, at + 14, at + 53)
 local t = call('TIME')
 inc = sub(replid, 1, 8) .. '-' .. t[1] .. format('%06d', tonumber(t[2]))
-call('HSET', META, 'proto', '1', 'inc', inc, 'replid', replid, 'ttl', TTL, 'fence', '0', 'ticket', '0', 'grace', '0')
+call('HSET', META, 'proto', '2', 'inc', inc, 'replid', replid, 'ttl', TTL, 'fence', '0', 'ticket', '0', 'grace', '0')
 return { 'ok', inc, grace }

@@ -3,7 +3,9 @@
 -- leave: the caller's host ends on purpose; everything of it is freed.
 -- Reply: ok inc grace left.
 
+--#spans
 --#rules
+--#change
 --#pump
 --#hosts
 local refused = enter()

@@ -1,44 +1,69 @@
 -- SPDX-License-Identifier: MIT
--- Granting. Part of the rules, behind rules.lua: --#pump.
+-- Granting. Part of the rules, behind change.lua: --#pump.
 
--- Grants what can be granted, by ticket. Never in grace. Sets of hosts, as far
--- as a conflict needs them: nil nobody, a host, '*' several; ex has mode 2.
-local function pump(lock)
-	if grace == '1' or #lock.queue == 0 then
+-- Grants what can be granted, by ticket, where something has become free: within
+-- [from, to). Never in grace. What does not overlap that waits as before, and is
+-- looked at only as far as it stands before something that does: of many who wait
+-- for parts of their own, one give-back concerns few.
+local function pump(lock, from, to)
+	local queue = lock.queue
+	if grace == '1' or #queue == 0 then
 		return
 	end
-	local ex, any			-- who covers
-	local stay_ex, stay_any		-- who waits and stays, blocking
-	for host, cover in pairs(lock.covers) do
-		any = (any == nil or any == host) and host or '*'
-		if cover.mode == 2 then
-			ex = (ex == nil or ex == host) and host or '*'
+	local low, high = to, from		-- as far as those reach that overlap it
+	for i = 1, #queue do
+		local r = queue[i]
+		if r.s < to and from < r.e then
+			low, high = r.s < low and r.s or low, r.e > high and r.e or high
 		end
 	end
-	for _, r in ipairs(lock.queue) do
-		local host, wants_ex = r.host, r.mode == 2
-		if r.dropped then
-			-- a try that was refused in this pass
-		elseif (ex and ex ~= host) or (wants_ex and any and any ~= host) or
-		       (not r.try and ((stay_ex and stay_ex ~= host) or (wants_ex and stay_any and stay_any ~= host))) then
-			if not r.try then
-				stay_any = (stay_any == nil or stay_any == host) and host or '*'
-				if wants_ex then
-					stay_ex = (stay_ex == nil or stay_ex == host) and host or '*'
+	local stay = {}		-- who waits and stays, blocking; none that the others in it make needless
+	local gone = false
+	for i = 1, #queue do
+		local r = queue[i]
+		local host, s, e, mode, kind = r.host, r.s, r.e, r.mode, r.kind
+		if s < high and low < e and not r.dropped then	-- dropped: a try that was refused in this pass
+			local blocked, covered, needless, within = s >= to or from >= e, false, false, nil
+			for k = 1, kind == 'try' and 0 or #stay do
+				local q = stay[k]
+				local q_host, q_s, q_e, q_mode = q.host, q.s, q.e, q.mode
+				local same = q_s == s and q_e == e	-- mostly, and cheaper than to compare
+				if q_host == host then
+					covered = covered or (q.covered and q_mode <= mode and (same or (q_s >= s and q_e <= e)))
+				elseif kind == 'wait' and (mode == '2' or q_mode == '2') and (same or (q_s < e and s < q_e)) then
+					blocked = true
+				end
+				if q_mode >= mode and (same or (q_s <= s and q_e >= e)) then
+					-- One of the same host says it all; two of different hosts do for any host.
+					needless = needless or q_host == host or (within and within ~= q_host)
+					within = q_host
+				end
+				if needless and (blocked or covered) then
+					break
 				end
 			end
-		else
-			drop_request(lock, r)
-			if exists(host) then
-				local mode = raise_cover(lock, host, r.mode, match(r.value, '^%d+ %d %d %d+ (.*)$') or '')
-				lock.grants[#lock.grants + 1] = r
-				any = (any == nil or any == host) and host or '*'
-				if mode == 2 then
-					ex = (ex == nil or ex == host) and host or '*'
+			if not blocked and not covered then
+				covered = is_covered(lock, host, s, e, mode)
+			end
+			if blocked or covered then
+				if kind ~= 'try' and not needless then
+					r.covered = covered
+					stay[#stay + 1] = r
+				end
+			else
+				drop_request(lock, r)
+				if exists(host) then
+					raise_cover(lock, host, s, e, mode, match(r.value, '^%d+ %d %d+ %d+ %d %d+ (.*)$') or '')
+					refuse_tries(lock, host, s, e, mode)
+					lock.grants[#lock.grants + 1] = r
+				else
+					gone = true
 				end
 			end
 		end
 	end
 	sweep(lock)
+	if gone and (from > FIRST or to < LAST) then	-- others may have waited behind it
+		pump(lock, FIRST, LAST)
+	end
 end
-

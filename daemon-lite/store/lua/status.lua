@@ -4,7 +4,9 @@
 -- missing), or only those of one key. Changes nothing and asks for no session.
 -- Reply: status, then one string a record, fields joined by NUL (PROTOCOL.md).
 
+--#spans
 --#rules
+--#change
 local limit, only = tonumber(ARGV[8] or ''), ARGV[9]
 if not limit or limit <= 0 then
 	limit = 10000
@@ -53,10 +55,15 @@ for i, key in ipairs(keys) do
 		table.sort(covering)
 		for _, host in ipairs(covering) do
 			local c = lock.covers[host]
-			record('cover', key, host, c.mode, c.fence, c.ms, c.info)
+			local info, spans = c.info or sub(c.text, c.base + 59 * c.n + 2), cut(c, FIRST, LAST)
+			for p = 0, #spans - 59, 59 do
+				record('cover', key, host, sub(spans, p + 41, p + 41), match(sub(spans, p + 43, p + 58), '^0*(.+)$'), c.ms,
+					info, sub(spans, p + 1, p + 19), sub(spans, p + 21, p + 39))
+			end
 		end
 		for _, r in ipairs(lock.queue) do
-			record('wait', key, r.host, r.req, num(r.ticket), r.mode, r.try and 1 or 0, match(r.value, '^%d+ %d %d (%d+) (.*)$'))
+			local ms, text = match(r.value, '^%d+ %d %d+ %d+ %d (%d+) (.*)$')
+			record('wait', key, r.host, req_of(r), num(r.ticket), r.mode, match(r.value, '^%d+ (%d)'), ms or '0', text or '', r.s, r.e)
 		end
 	end
 end

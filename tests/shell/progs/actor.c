@@ -6,7 +6,12 @@
  * CLOCK_REALTIME when the call returned. Standard output never carries a stop:
  * a command that blocks answers when it is over.
  *
- * Locks go through flock() by name, so that a preloaded library sees them.
+ * Locks go through flock(), fcntl() and lockf() by name, so that a preloaded
+ * library sees them. Record locks:
+ *   fc CMD SLOT TYPE WHENCE START LEN [PID]
+ *     CMD setlk, setlkw, getlk, and the same with o in front (F_OFD_*); TYPE r, w, u; WHENCE s, c, e; or their numbers.
+ *     getlk answers "ok u" or the lock that is in the way: "ok w START LEN PID".
+ *   lockf SLOT lock|tlock|test|ulock LEN
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -125,12 +130,95 @@ static int do_lock(const char *word, int fd)
 	return flock(fd, op);
 }
 
+/* The value of a word in a table, or the number that it is. */
+struct word_value { const char *word; int value; };
+
+static int value_of(const struct word_value *table, const char *word)
+{
+	for (; table->word; table++)
+		if (!strcmp(table->word, word))
+			return table->value;
+	return atoi(word);
+}
+
+static const struct word_value commands[] = { { "setlk", F_SETLK }, { "setlkw", F_SETLKW }, { "getlk", F_GETLK },
+	{ "osetlk", F_OFD_SETLK }, { "osetlkw", F_OFD_SETLKW }, { "ogetlk", F_OFD_GETLK }, { NULL, 0 } };
+static const struct word_value types[] = { { "r", F_RDLCK }, { "w", F_WRLCK }, { "u", F_UNLCK }, { NULL, 0 } };
+static const struct word_value whences[] = { { "s", SEEK_SET }, { "c", SEEK_CUR }, { "e", SEEK_END }, { NULL, 0 } };
+static const struct word_value lockfs[] = { { "lock", F_LOCK }, { "tlock", F_TLOCK }, { "test", F_TEST }, { "ulock", F_ULOCK }, { NULL, 0 } };
+
+/* One record lock call: "TYPE WHENCE START LEN [PID]". ret_lock is what the kernel left in the structure. */
+static int do_record(int fd, int cmd, const char *words, struct flock *ret_lock)
+{
+	char type[8] = "", whence[8] = "";
+	long long start = 0, len = 0;
+	int pid = 0;
+
+	if (sscanf(words, "%7s %7s %lld %lld %d", type, whence, &start, &len, &pid) < 4) {
+		errno = ENOMSG;
+		return -1;
+	}
+	*ret_lock = (struct flock){ .l_type = (short)value_of(types, type), .l_whence = (short)value_of(whences, whence),
+		.l_start = start, .l_len = len, .l_pid = pid };
+	return fcntl(fd, cmd, ret_lock);
+}
+
+static void answer_record(int fd, int cmd, const char *words)
+{
+	struct flock lock, asked;
+	int rc = do_record(fd, cmd, words, &lock);
+
+	if (rc || (cmd != F_GETLK && cmd != F_OFD_GETLK)) {
+		answer_call(rc);
+	} else if (lock.l_type == F_UNLCK) {	/* nothing else may have changed */
+		do_record(-1, F_GETFD, words, &asked);
+		answer(asked.l_start == lock.l_start && asked.l_len == lock.l_len && asked.l_whence == lock.l_whence && asked.l_pid == lock.l_pid ?
+			"ok u" : "ok u, and changed more");
+	} else {
+		answer("ok %c%s %lld %lld %d", lock.l_type == F_RDLCK ? 'r' : lock.l_type == F_WRLCK ? 'w' : '?', lock.l_whence == SEEK_SET ? "" : " whence",
+			(long long)lock.l_start, (long long)lock.l_len, (int)lock.l_pid);
+	}
+}
+
+/* fopen and fclose: what a library does behind a program's back. */
+static int open_and_close(const char *path)
+{
+	FILE *file = fopen(path, "r");
+
+	return file ? fclose(file) : -1;
+}
+
+/* The same program once more in this process: its slots stay, and so do the process's locks. */
+static int exec_self(void)
+{
+	char numbers[SLOTS * 12], *argv[] = { "actor", numbers, NULL };
+	int i, n = 0;
+
+	for (i = 0; i < slot_count; i++)
+		n += snprintf(numbers + n, sizeof numbers - (size_t)n, "%d ", slots[i]);
+	return execv("/proc/self/exe", argv);
+}
+
+/* What a child of fork sees of its parent's locks: it tries for the whole file, and exits with the errno. */
+static int try_whole(int fd, int cmd)
+{
+	struct flock lock = { .l_type = F_WRLCK };
+
+	return fcntl(fd, cmd, &lock) ? errno : 0;
+}
+
 static long child_of_fork(const char *what, int fd)
 {
 	pid_t pid = fork();
 
 	if (pid)
 		return pid;
+	if (!strcmp(what, "setlk"))
+		_exit(try_whole(fd, F_SETLK));
+	if (!strcmp(what, "osetlk"))
+		_exit(try_whole(fd, F_OFD_SETLK));
+	if (!strcmp(what, "close"))
+		_exit(close(fd) ? errno : 0);
 	if (!strcmp(what, "unlock"))
 		_exit(flock(fd, LOCK_UN) ? 1 : 0);
 	if (!strcmp(what, "closerange"))
@@ -203,16 +291,25 @@ static long receive_from_self(void)
 	return slot_add(fd);
 }
 
-struct thread_call { pthread_t thread; int fd; char word[16]; bool async; long rc; int err; };
+/* word: of flock, or "CMD TYPE WHENCE START LEN" of fcntl. own_table: the thread has a descriptor table, and so record locks, of its own. */
+struct thread_call { pthread_t thread; int fd; char word[80]; bool async, own_table; long rc; int err; };
 
 static void *thread_main(void *arg)
 {
 	struct thread_call *call = arg;
+	char *space = strchr(call->word, ' ');
+	struct flock lock;
 
 	if (call->async)
 		pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
-	call->rc = do_lock(call->word, call->fd);
+	if (call->own_table)
+		unshare(CLONE_FILES);
+	if (space)
+		*space = 0;
+	call->rc = space ? do_record(call->fd, value_of(commands, call->word), space + 1, &lock) : do_lock(call->word, call->fd);
 	call->err = errno;
+	if (call->own_table && !call->rc)
+		pause();	/* its end would drop the locks */
 	pthread_testcancel();
 	return NULL;
 }
@@ -254,7 +351,7 @@ static void command(char *line)
 	static struct thread_call call;
 	char *save = NULL, *word = strtok_r(line, " ", &save), *arg = strtok_r(NULL, " ", &save);
 	int number = arg ? atoi(arg) : 0;
-	int fd = number < slot_count ? slots[number] : -1;
+	int fd = number >= 0 && number < slot_count ? slots[number] : -1;
 	void *result;
 
 	if (!word)
@@ -284,10 +381,39 @@ static void command(char *line)
 		answer("ok");
 	} else if (!strcmp(word, "alarms")) {
 		answer("ok %d", (int)alarms);
+	} else if (!strcmp(word, "fc")) {
+		number = atoi(strtok_r(NULL, " ", &save));
+		answer_record(number >= 0 && number < slot_count ? slots[number] : -1, value_of(commands, arg), save);
+	} else if (!strcmp(word, "lockf")) {
+		char *how = strtok_r(NULL, " ", &save);
+
+		answer_call(lockf(fd, value_of(lockfs, how), atoll(save)));
+	} else if (!strcmp(word, "seek")) {
+		answer_call(lseek(fd, atoll(save), SEEK_SET) < 0 ? -1 : 0);
+	} else if (!strcmp(word, "size")) {
+		answer_call(ftruncate(fd, atoll(save)));
+	} else if (!strcmp(word, "badptr")) {	/* badptr SLOT CMD */
+		answer_call(fcntl(fd, value_of(commands, save), (void *)8));
+	} else if (!strcmp(word, "fcntl")) {	/* fcntl SLOT NUMBER ARGUMENT: any command, untouched */
+		char *cmd = strtok_r(NULL, " ", &save);
+
+		answer_call(fcntl(fd, atoi(cmd), atol(save)));
+	} else if (!strcmp(word, "fopen")) {
+		answer_call(open_and_close(arg));
+	} else if (!strcmp(word, "exec")) {	/* answers "ready" when it runs again */
+		answer_call(exec_self());
+	} else if (!strcmp(word, "closeall")) {	/* and forgets the slots */
+		while (slot_count)
+			close(slots[--slot_count]);
+		answer("ok");
 	} else if (!strcmp(word, "close")) {
 		answer_call(close(fd));
 	} else if (!strcmp(word, "dup")) {
 		answer_call(slot_add(dup(fd)));
+	} else if (!strcmp(word, "dup2")) {	/* dup2 FROM TO: slots; TO's descriptor becomes another's */
+		int to = atoi(save);
+
+		answer_call(to >= 0 && to < slot_count ? dup2(fd, slots[to]) : -1);
 	} else if (!strcmp(word, "fork")) {	/* fork SLOT hold|unlock|closerange|closefrom|daemon: the child's pid */
 		answer_call(child_of_fork(save, fd));
 	} else if (!strcmp(word, "spawn") || !strcmp(word, "vfork")) {	/* spawn PROGRAM: run with the argument 1000 */
@@ -307,9 +433,9 @@ static void command(char *line)
 		answer_call(mapping == MAP_FAILED ? -1 : 0);
 	} else if (!strcmp(word, "unmap")) {
 		answer_call(munmap(mapping, 4096));
-	} else if (!strcmp(word, "thread")) {	/* thread SLOT ex|sh…: lock in another thread, do not wait for it */
-		call = (struct thread_call){ .fd = fd, .async = strstr(save, "async") };
-		snprintf(call.word, sizeof call.word, "%.15s", save);
+	} else if (!strcmp(word, "thread")) {	/* thread SLOT ex|sh…|setlkw TYPE …[ async]: lock in another thread, do not wait for it */
+		call = (struct thread_call){ .fd = fd, .async = strstr(save, "async"), .own_table = strstr(save, "unshared") };
+		snprintf(call.word, sizeof call.word, "%.79s", save);
 		answer_call(-pthread_create(&call.thread, NULL, thread_main, &call));
 	} else if (!strcmp(word, "cancel")) {
 		answer_call(-pthread_cancel(call.thread));
@@ -349,11 +475,14 @@ static void command(char *line)
 	}
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-	char line[8192], c;
+	char line[8192], c, *save = NULL, *word;
 	size_t n = 0;
 	ssize_t got;
+
+	for (word = argc > 1 ? strtok_r(argv[1], " ", &save) : NULL; word; word = strtok_r(NULL, " ", &save))
+		slot_add(atoi(word));
 
 	answer("ready %d", (int)getpid());
 	for (;;) {	/* byte by byte: a child made by fork shares nothing unread */
