@@ -31,7 +31,7 @@
  * While a cycle may lead through here it is looked again, ever more seldom: an answer may have been lost, and a
  * cycle can close where no wait of ours begins (a thread of a process that waits gets one more lock).
  */
-#define AGAIN_FIRST_NS 200000000u
+#define AGAIN_FIRST_NS 100000000u
 #define AGAIN_VICTIM_NS 100000000u	/* there may be another cycle through the same waits */
 #define AGAIN_MAX_NS 10000000000u
 
