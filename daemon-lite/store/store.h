@@ -115,7 +115,8 @@ int store_redis_new(struct loop *loop, const struct config *config, const char *
 		    const struct store_events *events, void *arg, struct store **ret_store, char *ret_text, size_t text_size);
 void store_start(struct store *store);
 /* Before store_start: when the lease of the agent before this one was last good, as the guard's page shows it. If the store has
- * forgotten meanwhile, what that agent held is re-asserted only before its `failing` deadline, else it is lost (0 = unknown: lost). */
+ * forgotten meanwhile, what that agent held is re-asserted only before its `failing` deadline, else it is lost (0 = unknown: lost). A store that does
+ * not even know this host has lost it in any case: the holders end before a new session begins. */
 void store_inherit_lease(struct store *store, uint64_t last_good_ns);
 /* Ends threads and connections; with leave=true removes the session first (bounded by 1 s; may block): only without covers. */
 void store_free(struct store *store, bool leave);
