@@ -70,6 +70,10 @@ $(BUILD)/.deps: tests/deps.sh
 	@$(if $(filter yes,$(DEPS)),tests/deps.sh,:)
 	@touch $@
 
+$(BUILD)/.programs: tests/deps.sh | $(BUILD)/.deps
+	@$(if $(filter yes,$(DEPS)),tests/deps.sh programs,:)
+	@touch $@
+
 # ---- objects ----
 
 $(BUILD)/obj/%.o: %.c | $(BUILD)/.deps
@@ -159,7 +163,7 @@ $(BUILD)/lib32/transcript64: tests/unit/narrow/transcript.c | $(BUILD)/.deps
 	$(call say,LINK)
 	$(Q)$(CC) $(narrow_flags) -D_FILE_OFFSET_BITS=64 -D_TIME_BITS=64 -o $@ $<
 
-tests32: | $(BUILD)/.deps
+tests32: | $(BUILD)/.programs
 	+$(Q)! printf '\043include <stdio.h>\nint main(void) { return 0; }\n' | $(CC) -m32 -x c -o /dev/null - 2>/dev/null || \
 		$(MAKE) -s BUILD=$(BUILD) SAN= lib32 $(BUILD)/lib32/transcript $(BUILD)/lib32/transcript64
 

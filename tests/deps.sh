@@ -1,18 +1,19 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Makes sure that the packages for building and testing are installed: as root
-# it installs what is missing, otherwise it prints the one command and fails.
-# Fast when nothing is missing (one dpkg-query); make calls it once per build directory.
+# Makes sure that packages are installed: those for building and the demo, or with the argument
+# `programs` those whose programs the tests try. As root it installs what is missing, otherwise it prints
+# the one command and fails. Fast when nothing is missing (one dpkg-query); make calls it once per build directory.
 set -eu
 
 packages='build-essential pkg-config libhiredis-dev libconfig-dev uuid-dev
 	libcmocka-dev shunit2 redis-server redis-tools
-	util-linux iproute2 procps bindfs python3 perl shellcheck cppcheck
-	sqlite3 tdb-tools rrdtool php-cli ruby default-jre-headless bsh stress-ng logrotate daemonize
+	util-linux iproute2 procps bindfs python3 perl shellcheck cppcheck'
+programs='sqlite3 tdb-tools rrdtool php-cli ruby default-jre-headless bsh stress-ng logrotate daemonize
 	gdbmtool s-nail subversion fontconfig procmail git'
 
 # The library for 32-bit programs, where there are such programs.
-[ "$(dpkg --print-architecture 2>/dev/null)" != amd64 ] || packages="$packages gcc-multilib"
+[ "$(dpkg --print-architecture 2>/dev/null)" != amd64 ] || programs="$programs gcc-multilib"
+[ "${1:-}" != programs ] || packages="$packages $programs"
 
 if ! command -v dpkg-query >/dev/null; then
 	echo 'deps: this is not Debian; make sure that you have the like of:' "$packages" >&2
